@@ -1,0 +1,1 @@
+"""Tasks, splits and batches (pure torch) and the datamodule that serves them."""

@@ -1,0 +1,147 @@
+"""Which training pairs make up step t: a pure function of (order_seed, rank, t).
+
+Every epoch is a fresh permutation of the training set, cut into consecutive global batches; the last one of an
+epoch may be shorter. With several processes each global batch is dealt out like cards, so that the shards are
+disjoint, exhaustive and differ in size by at most one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from grok_lightning.errors import require
+
+
+class Batch(NamedTuple):
+    """One process's share of a global batch.
+
+    Attributes:
+        tokens: int64, shape (B, 4).
+        labels: int64, shape (B,).
+        weight: ``world_size · B / B_global``: the factor that makes the mean over processes of the local mean
+            losses equal the mean over the global batch. 1.0 with one process.
+    """
+
+    tokens: Tensor
+    labels: Tensor
+    weight: float
+
+
+@dataclass(frozen=True)
+class BatchOrder:
+    """Shuffled epochs.
+
+    Attributes:
+        n: Size of the training set.
+        batch_size: Global batch size, 1 ≤ batch_size ≤ n.
+        order_seed: Seed of the permutations.
+        rank: This process, 0 ≤ rank < world_size.
+        world_size: Number of processes; at most the size of the smallest global batch.
+    """
+
+    n: int
+    batch_size: int
+    order_seed: int = 0
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        allowed = f"must be from 1 to {self.n}, the size of the training set"
+        require(1 <= self.batch_size <= self.n, "data.batch_size", self.batch_size, allowed)
+        require(0 <= self.order_seed < 2**31, "data.order_seed", self.order_seed, "must be from 0 to 2^31 - 1")
+        smallest = self.n % self.batch_size or self.batch_size
+        allowed = f"the last batch of an epoch has {smallest} pairs, which is less than {self.world_size} processes"
+        require(self.world_size <= smallest, "data.batch_size", self.batch_size, allowed)
+
+    def __len__(self) -> int:
+        """Steps per epoch."""
+        return -(-self.n // self.batch_size)
+
+    def epoch(self, number: int) -> Tensor:
+        """Permutation of the training set in epoch ``number``: int64, shape (n,)."""
+        # One seed per (order_seed, epoch): the two never collide below 2^31 seeds and 2^31 epochs.
+        generator = torch.Generator().manual_seed(self.order_seed * 2**31 + number)
+        return torch.randperm(self.n, generator=generator)
+
+    def take(self, permutation: Tensor, position: int) -> tuple[Tensor, float]:
+        """This process's rows of batch ``position`` of an epoch, and their :attr:`Batch.weight`."""
+        batch = permutation[position * self.batch_size : (position + 1) * self.batch_size]
+        mine = batch[self.rank :: self.world_size]
+        return mine, self.world_size * len(mine) / len(batch)
+
+    def rows(self, step: int) -> Tensor:
+        """Rows of the training set that this process sees at optimiser step ``step`` (from 0)."""
+        return self.take(self.epoch(step // len(self)), step % len(self))[0]
+
+
+class BatchLoader:
+    """Endless supply of batches, one epoch per iteration, from tensors that already live on the device.
+
+    It has the two methods through which Lightning saves and restores a loader, so a run resumes in the middle
+    of an epoch with the batches it would have seen.
+
+    Args:
+        tokens: int64, shape (n, 4), the training pairs.
+        labels: int64, shape (n,).
+        order: The order of batches; ``order.n`` is n.
+    """
+
+    def __init__(self, tokens: Tensor, labels: Tensor, order: BatchOrder) -> None:
+        self.tokens, self.labels, self.order = tokens, labels, order
+        self._step = 0
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, start = divmod(self._step, len(self.order))
+        permutation = self.order.epoch(epoch)
+        # Dealt out once per epoch, then sliced: gathering per epoch costs less than per step.
+        for position in range(start, len(self.order)):
+            rows, weight = self.order.take(permutation, position)
+            rows = rows.to(self.tokens.device)
+            self._step += 1
+            yield Batch(self.tokens[rows], self.labels[rows], weight)
+
+    def state_dict(self) -> dict[str, int]:
+        """Number of batches handed out since the start of training."""
+        return {"step": self._step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue after ``state["step"]`` batches."""
+        self._step = state["step"]
+
+
+class TableLoader:
+    """A part of the table in a few large batches, in order, for evaluation on every process.
+
+    Args:
+        tokens: int64, shape (n, 4).
+        labels: int64, shape (n,).
+        chunk: Rows per batch; bounds the memory of the activations.
+    """
+
+    def __init__(self, tokens: Tensor, labels: Tensor, chunk: int = 16384) -> None:
+        self.tokens, self.labels, self.chunk = tokens, labels, chunk
+
+    def __len__(self) -> int:
+        return -(-len(self.labels) // self.chunk)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for tokens, labels in zip(self.tokens.split(self.chunk), self.labels.split(self.chunk), strict=True):
+            yield Batch(tokens, labels, 1.0)
+
+
+def token_coverage(tokens: Tensor, n_symbols: int) -> float:
+    """Fraction of the operand tokens present in a batch, ``#{i : i in a or b} / n_symbols``.
+
+    Its mean over steps is the update frequency f_E of arXiv:2505.15624, eq. 24, averaged over tokens.
+
+    Args:
+        tokens: int64, shape (B, 4).
+        n_symbols: Number of operand tokens.
+    """
+    return len(tokens[:, [0, 2]].unique()) / n_symbols

@@ -1,0 +1,1 @@
+"""The networks, pure torch; each names its matrices (for spectra) and its parameter blocks."""

@@ -1,0 +1,41 @@
+"""What every network offers to the optimiser and to the measurements."""
+
+from torch import Tensor, nn
+
+Blocks = dict[str, list[str]]
+"""Block name → names of its parameters (as in ``named_parameters``), disjoint and together exhaustive."""
+
+SEQUENCE_LENGTH = 4
+"""Tokens per sample: ``[a, OP, b, EQ]``."""
+
+
+class Net(nn.Module):
+    """A classifier of token sequences.
+
+    Callbacks and the optimiser know no concrete network; they ask these two methods.
+    """
+
+    def blocks(self) -> Blocks:
+        """Named groups of parameters.
+
+        ``embedding`` is the embedding matrix E (absent where there is none), ``first_layer`` the weights that
+        read it (the "downstream" W of arXiv:2505.15624), ``rest`` everything else.
+        """
+        first = self.first_layer_names()
+        blocks: Blocks = {"embedding": [], "first_layer": [], "rest": []}
+        for name, _ in self.named_parameters():
+            blocks["embedding" if name == "E" else "first_layer" if name in first else "rest"].append(name)
+        return {block: names for block, names in blocks.items() if names}
+
+    def first_layer_names(self) -> set[str]:
+        """Names of the parameters of the first layer."""
+        raise NotImplementedError
+
+    def matrices(self) -> dict[str, Tensor]:
+        """Named 2-D weights, live (not copies), for spectra and ranks.
+
+        ``E``: (V, d). Weights of linear maps as they are stored, (out, in); the product that arXiv:2505.15624
+        calls EW is therefore ``E @ W.T``. Products ``EW_<slot>`` are given per operand slot.
+        """
+        raise NotImplementedError
+

@@ -1,0 +1,1 @@
+"""Measurements as pure functions: tensors in, numbers and frozen dataclasses out."""
