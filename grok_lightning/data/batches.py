@@ -23,11 +23,13 @@ class Batch(NamedTuple):
         labels: int64, shape (B,).
         weight: ``world_size · B / B_global``: the factor that makes the mean over processes of the local mean
             losses equal the mean over the global batch. 1.0 with one process.
+        part: Which part of the table the rows come from: ``train``, or one of the evaluated parts.
     """
 
     tokens: Tensor
     labels: Tensor
     weight: float
+    part: str = "train"
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,6 @@ class BatchLoader:
     def __iter__(self) -> Iterator[Batch]:
         epoch, start = divmod(self._step, len(self.order))
         permutation = self.order.epoch(epoch)
-        # Dealt out once per epoch, then sliced: gathering per epoch costs less than per step.
         for position in range(start, len(self.order)):
             rows, weight = self.order.take(permutation, position)
             rows = rows.to(self.tokens.device)
@@ -121,18 +122,21 @@ class TableLoader:
     Args:
         tokens: int64, shape (n, 4).
         labels: int64, shape (n,).
-        chunk: Rows per batch; bounds the memory of the activations.
+        part: Name of the part, which every batch carries.
+        chunk: Rows per batch; bounds the memory of the activations, and on a CPU keeps them in its cache.
     """
 
-    def __init__(self, tokens: Tensor, labels: Tensor, chunk: int = 16384) -> None:
-        self.tokens, self.labels, self.chunk = tokens, labels, chunk
+    def __init__(self, tokens: Tensor, labels: Tensor, part: str, chunk: int) -> None:
+        self.tokens, self.labels, self.part, self.chunk = tokens, labels, part, chunk
 
     def __len__(self) -> int:
         return -(-len(self.labels) // self.chunk)
 
     def __iter__(self) -> Iterator[Batch]:
-        for tokens, labels in zip(self.tokens.split(self.chunk), self.labels.split(self.chunk), strict=True):
-            yield Batch(tokens, labels, 1.0)
+        for tokens, labels in zip(
+            torch.split(self.tokens, self.chunk), torch.split(self.labels, self.chunk), strict=True
+        ):
+            yield Batch(tokens, labels, 1.0, self.part)
 
 
 def token_coverage(tokens: Tensor, n_symbols: int) -> float:
@@ -144,4 +148,4 @@ def token_coverage(tokens: Tensor, n_symbols: int) -> float:
         tokens: int64, shape (B, 4).
         n_symbols: Number of operand tokens.
     """
-    return len(tokens[:, [0, 2]].unique()) / n_symbols
+    return len(torch.unique(tokens[:, [0, 2]])) / n_symbols

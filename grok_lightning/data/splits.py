@@ -48,7 +48,11 @@ class Split:
 
 
 def make_split(
-    table: Table, strategy: Strategy = "random", frac_train: float = 0.3, split_seed: int = 0, skew: float = 4.0
+    table: Table,
+    strategy: Strategy = "random",
+    frac_train: float = 0.3,
+    split_seed: int = 0,
+    skew: float = 4.0,
 ) -> Split:
     """Split a table.
 
@@ -96,8 +100,7 @@ def make_split(
     return Split(in_train.nonzero()[:, 0], in_val.nonzero()[:, 0], test.sort().values)
 
 
-def _equalise(
-    table: Table, in_train: Tensor, in_pool: Tensor, frac_train: float) -> Tensor:
+def _equalise(table: Table, in_train: Tensor, in_pool: Tensor, frac_train: float) -> Tensor:
     """Move training pairs until the counts of every a, and of every b, differ by at most 1.
 
     The training set is a bipartite graph between values of a and of b. A path that alternates between a

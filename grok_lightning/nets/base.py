@@ -12,8 +12,13 @@ SEQUENCE_LENGTH = 4
 class Net(nn.Module):
     """A classifier of token sequences.
 
-    Callbacks and the optimiser know no concrete network; they ask these two methods.
+    Callbacks and the optimiser know no concrete network; they ask :meth:`blocks` and :meth:`matrices`.
+
+    Attributes:
+        n_classes: Number of logits.
     """
+
+    n_classes: int
 
     def blocks(self) -> Blocks:
         """Named groups of parameters.
@@ -28,14 +33,13 @@ class Net(nn.Module):
         return {block: names for block, names in blocks.items() if names}
 
     def first_layer_names(self) -> set[str]:
-        """Names of the parameters of the first layer."""
-        raise NotImplementedError
+        """Names of the parameters of the first layer; empty where nothing counts as one."""
+        return set()
 
     def matrices(self) -> dict[str, Tensor]:
-        """Named 2-D weights, live (not copies), for spectra and ranks.
+        """Named 2-D weights, live (not copies), for spectra and ranks; every 2-D parameter unless a class says better.
 
         ``E``: (V, d). Weights of linear maps as they are stored, (out, in); the product that arXiv:2505.15624
         calls EW is therefore ``E @ W.T``. Products ``EW_<slot>`` are given per operand slot.
         """
-        raise NotImplementedError
-
+        return {name: parameter for name, parameter in self.named_parameters() if parameter.ndim == 2}

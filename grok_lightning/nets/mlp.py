@@ -1,5 +1,7 @@
 """The two multilayer perceptrons of arXiv:2505.15624, eq. 1 and 2."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -22,7 +24,11 @@ class _Stack(nn.Module):
     def __init__(self, hidden: int, depth: int, n_classes: int) -> None:
         super().__init__()
         widths = [hidden] * (depth - 1) + [n_classes]
-        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))
+
+    def matrices(self) -> dict[str, Tensor]:
+        """``W2``, ``W3``, …: the weights behind the first layer."""
+        return {f"W{i}": layer.get_parameter("weight") for i, layer in enumerate(self.layers, start=2)}
 
     def forward(self, preactivation: Tensor) -> Tensor:
         x = preactivation
@@ -48,6 +54,7 @@ class EmbeddingMLPNet(Net):
         super().__init__()
         _check_sizes(vocab_size=vocab_size, n_classes=n_classes, d_model=d_model, hidden=hidden)
         require(depth >= 2, "model.depth", depth, "must be 2 or more (linear layers, output layer included)")
+        self.n_classes = n_classes
         self.E = nn.Parameter(torch.empty(vocab_size, d_model))
         nn.init.normal_(self.E)
         self.first = nn.Linear(SEQUENCE_LENGTH * d_model, hidden)
@@ -65,19 +72,20 @@ class EmbeddingMLPNet(Net):
         Returns:
             float, shape (B, n_classes).
         """
-        if len(tokens) < len(self.E):
-            x = self.first(F.embedding(tokens, self.E).flatten(1))  # (B, 4d) → (B, hidden)
-        else:
-            x = self._gathered(tokens)
-        logits: Tensor = self.stack(x)
+        hidden = self._concatenated(tokens) if len(tokens) < len(self.E) else self._gathered(tokens)
+        logits: Tensor = self.stack(hidden)
         return logits
+
+    def _concatenated(self, tokens: Tensor) -> Tensor:
+        hidden: Tensor = self.first(F.embedding(tokens, self.E).flatten(1))  # (B, 4d) → (B, hidden)
+        return hidden
 
     def _gathered(self, tokens: Tensor) -> Tensor:
         d = self.E.shape[1]
         W = self.first.weight.view(-1, SEQUENCE_LENGTH, d)  # (hidden, slot, d)
         EW = self.E @ W.permute(1, 2, 0)  # (slot, V, hidden)
         # Not embedding_bag, which would sum in one pass: it has no second derivative, and the Hessian needs one.
-        x = self.first.bias
+        x: Tensor = self.first.bias
         for slot in range(SEQUENCE_LENGTH):
             x = x + F.embedding(tokens[:, slot], EW[slot])
         return x
@@ -92,7 +100,7 @@ class EmbeddingMLPNet(Net):
         found: dict[str, Tensor] = {"E": self.E, "W": self.first.weight}
         for name, slot in OPERAND_SLOTS.items():
             found[f"EW_{name}"] = self.E @ self.first.weight[:, slot * d : (slot + 1) * d].T
-        return found | {f"W{i}": layer.weight for i, layer in enumerate(self.stack.layers, start=2)}
+        return found | self.stack.matrices()
 
 
 class EmbeddingFreeMLPNet(Net):
@@ -106,15 +114,13 @@ class EmbeddingFreeMLPNet(Net):
         input_scale: s; 1.0 feeds the token numbers as they are, as the paper does.
     """
 
-    def __init__(
-        self, vocab_size: int, n_classes: int, hidden: int, depth: int = 2, input_scale: float = 1.0
-    ) -> None:
+    def __init__(self, vocab_size: int, n_classes: int, hidden: int, depth: int = 2, input_scale: float = 1.0) -> None:
         super().__init__()
         _check_sizes(vocab_size=vocab_size, n_classes=n_classes, hidden=hidden)
         require(depth >= 2, "model.depth", depth, "must be 2 or more (linear layers, output layer included)")
         finite = 0 < input_scale < float("inf")
         require(finite, "model.input_scale", input_scale, "must be greater than 0 and finite")
-        self.input_scale = input_scale
+        self.n_classes, self.input_scale = n_classes, input_scale
         self.first = nn.Linear(SEQUENCE_LENGTH, hidden)
         self.stack = _Stack(hidden, depth, n_classes)
 
@@ -136,5 +142,4 @@ class EmbeddingFreeMLPNet(Net):
 
     def matrices(self) -> dict[str, Tensor]:
         """W (first layer) and the later layers; there is no E."""
-        later = {f"W{i}": layer.weight for i, layer in enumerate(self.stack.layers, start=2)}
-        return {"W": self.first.weight} | later
+        return {"W": self.first.weight} | self.stack.matrices()

@@ -1,0 +1,87 @@
+"""Writes what defines a run before its first step: configuration and provenance."""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+import yaml
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.cli import SaveConfigCallback
+
+import grok_lightning
+from grok_lightning.loggers.run_record import RunRecord
+
+
+def git_commit() -> str | None:
+    """Commit of the package's source tree, with ``-dirty`` if it was changed; ``None`` outside a repository."""
+    command = [
+        "git",
+        "-C",
+        str(Path(grok_lightning.__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=40",
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def provenance(trainer: Trainer, seed: int | None) -> dict[str, Any]:
+    """What produced a run and can change its numbers.
+
+    Args:
+        trainer: The trainer, set up.
+        seed: Seed of the initialisation.
+    """
+    datamodule = trainer.datamodule  # type: ignore[attr-defined]
+    return {
+        "grok_lightning": grok_lightning.__version__,
+        "git_commit": git_commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": lightning.__version__,
+        "platform": platform.platform(),
+        "device": str(trainer.strategy.root_device),
+        "precision": str(trainer.precision),
+        "world_size": trainer.world_size,
+        "threads": torch.get_num_threads(),
+        "seeds": {
+            "seed_everything": seed,
+            "split_seed": datamodule.split_seed,
+            "order_seed": datamodule.order_seed,
+        },
+        "command_line": sys.argv,
+        "working_directory": str(Path.cwd()),
+        "process": os.getpid(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "data": datamodule.describe(),
+    }
+
+
+class SaveRun(SaveConfigCallback):
+    """Keeps the resolved configuration in the run directory and gives it to every other logger.
+
+    The file names no value that follows from others (sizes that the data decides), so it can be run again as it is.
+    """
+
+    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Write ``config.yaml`` and ``provenance.json`` (first process only)."""
+        config = yaml.safe_load(self.parser.dump(self.config, skip_link_targets=False))
+        for logger in trainer.loggers:
+            if isinstance(logger, RunRecord):
+                logger.write("config.yaml", self.parser.dump(self.config))
+                logger.write_json("provenance.json", provenance(trainer, config.get("seed_everything")))
+                for folder in ("checkpoints", "figures"):
+                    (logger.path / folder).mkdir(exist_ok=True)
+            else:
+                logger.log_hyperparams(config)

@@ -1,0 +1,151 @@
+"""The ``fit``, ``validate``, ``test`` and ``predict`` jobs: LightningCLI over the project's classes."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import Logger
+
+from grok_lightning.callbacks.checkpoint import LastCheckpoint
+from grok_lightning.callbacks.grokking import Grokking
+from grok_lightning.callbacks.progress import StepProgress
+from grok_lightning.callbacks.save_run import SaveRun
+from grok_lightning.callbacks.summary import Summary
+from grok_lightning.data.datamodule import ModularDataModule
+from grok_lightning.errors import ConfigError
+from grok_lightning.loggers.run_record import RunRecord
+from grok_lightning.loggers.wandb_run import WandbRun
+from grok_lightning.modules.base import GrokModule
+from grok_lightning.modules.mlp import EmbeddingFreeMLP, EmbeddingMLP
+from grok_lightning.modules.transformer import Transformer
+
+__all__ = [
+    "EmbeddingFreeMLP",
+    "EmbeddingMLP",
+    "GrokCLI",
+    "Transformer",
+    "main",
+]  # bare names resolve once imported
+
+LINKED = ("vocab_size", "n_classes")
+"""Arguments of every model that the data decides."""
+
+TRAINER_DEFAULTS: dict[str, Any] = {
+    "max_steps": 3000,
+    "val_check_interval": 50,
+    "check_val_every_n_epoch": None,  # evaluate by step, not by epoch
+    "num_sanity_val_steps": 0,  # the clocks evaluate step 0 themselves
+    "use_distributed_sampler": False,  # batches are dealt to processes by the datamodule
+    "log_every_n_steps": 50,
+    "enable_model_summary": False,  # the parameter groups are printed instead
+    "logger": {"class_path": "grok_lightning.loggers.wandb_run.WandbRun"},
+}
+
+
+class _Discards(logging.Handler):
+    """Hears jsonargparse say, at debug level only, that a change of model class made it drop arguments."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        ours = "class_path change from 'grok_lightning.modules" in message and ".base.GrokModule' to" not in message
+        if "discarding init_args" in message and ours:
+            self.messages.append(message)
+
+
+class GrokCLI(LightningCLI):
+    """LightningCLI with the project's callbacks, run record and refusals."""
+
+    def __init__(self, args: Sequence[str] | None) -> None:
+        self.discards = _Discards()
+        logger = logging.getLogger("grok_lightning.arguments")
+        logger.handlers, logger.propagate = [self.discards], False
+        logger.setLevel(logging.DEBUG)
+        parser: dict[str, Any] = {"exit_on_error": False, "logger": logger}
+        super().__init__(
+            GrokModule,
+            ModularDataModule,
+            save_config_callback=SaveRun,
+            save_config_kwargs={"save_to_log_dir": False},
+            trainer_defaults=TRAINER_DEFAULTS,
+            seed_everything_default=0,
+            parser_kwargs=parser | {name: dict(parser) for name in self.subcommands()},
+            subclass_mode_model=True,
+            auto_configure_optimizers=False,  # an --optimizer flag would replace the parameter groups, and c with them
+            args=None if args is None else list(args),
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Named groups instead of list entries: a later --config merges into them."""
+        parser.add_lightning_class_args(Grokking, "grokking")
+        parser.add_lightning_class_args(LastCheckpoint, "checkpoint")
+        parser.add_class_arguments(RunRecord, "record")
+        for name in LINKED:
+            parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse, and refuse a change of model that would silently drop settings made before it."""
+        self.config = parser.parse_args(args)
+        model = self.config[self.config.subcommand].model
+        for name in LINKED:
+            if model is not None and model.init_args.get(name) is not None:
+                raise ConfigError(f"model.{name} = {model.init_args[name]}: comes from the data and cannot be set")
+        if self.discards.messages:
+            raise ConfigError(f"model: {self.discards.messages[0]} Give a config that sets only what this model takes")
+
+    def _parse_ckpt_path(self) -> None:
+        """Leave the command line as it is: Lightning would let the checkpoint's settings win over it unsaid."""
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Add the run record, the progress bar and the summary."""
+        config = self._get(self.config_init, "trainer")
+        self.record = self._get(self.config_init, "record")
+        callbacks = [self._get(self.config_init, key) for key in self._parser(self.subcommand).callback_keys]
+        if config["enable_checkpointing"] is False or config["fast_dev_run"]:
+            callbacks = [callback for callback in callbacks if not isinstance(callback, LastCheckpoint)]
+        callbacks.append(Summary(self._get(self.config_init, "grokking")))
+        own_bar = any(isinstance(callback, ProgressBar) for callback in _as_list(config["callbacks"]))
+        if config["enable_progress_bar"] is not False and not own_bar:
+            callbacks.append(StepProgress())
+        if self.subcommand != "fit":
+            callbacks, config["logger"] = [], False
+        else:
+            config["logger"] = self._loggers(config["logger"])
+        return self._instantiate_trainer({**config, **kwargs}, callbacks)
+
+    def _loggers(self, asked: Any) -> list[Logger]:
+        if self.record.experiment_name is None:
+            self.record.experiment_name = self.datamodule.task_name
+        others = [] if asked in (None, True, False) else _as_list(asked)
+        for logger in others:
+            if isinstance(logger, WandbRun):
+                logger.follow(self.record.run_id, self.record.save_dir)
+        return [self.record, *others]
+
+    def before_fit(self) -> None:
+        """Refuse what only shows once everything is built, before a file is written."""
+        self._get(self.config_init, "grokking").resolve_part(self.datamodule)
+        self.datamodule.batch_order(world_size=self.trainer.world_size)
+        if self.record in self.trainer.loggers and self.trainer.is_global_zero:
+            self.record.check()
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def main(args: Sequence[str] | None = None) -> GrokCLI:
+    """Run one job.
+
+    Args:
+        args: Command line without the program's name; ``None`` for ``sys.argv``.
+    """
+    return GrokCLI(args)

@@ -1,0 +1,109 @@
+"""Runs a job of the command line; every mistake of the user's becomes one line and an exit status."""
+
+import logging
+import os
+import re
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+
+from jsonargparse import ArgumentError
+
+from grok_lightning.errors import ConfigError
+
+SIGTERM_STATUS = 128 + signal.SIGTERM
+SIGINT_STATUS = 128 + signal.SIGINT
+
+_NOISE = (
+    re.compile(r"Does not validate against any of the Union subtypes Subtypes: \[.*?\] Errors: - "),
+    re.compile(r" - Expected a <class 'NoneType'>.*"),
+    re.compile(r" Given value type: .*"),
+    re.compile(r"- Expected a path but \S+ either not accessible or invalid - "),
+    re.compile(r"typing\."),
+)
+"""What jsonargparse says about its own types around the sentence that helps."""
+
+
+def run_job(arguments: list[str]) -> int:
+    """Run ``JOB options…`` and return its exit status; see :func:`grok_lightning.__main__.run`."""
+    if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 - sys.path holds strings
+        sys.path.append(os.getcwd())  # noqa: PTH109 - a task in the user's own file is found by class_path
+    _quiet()
+    try:
+        jobs = _jobs()
+        if not arguments[0].startswith("-") and arguments[0] not in jobs:
+            raise ConfigError(f"job = {arguments[0]!r}: must be one of {', '.join(jobs)}")
+        return jobs.get(arguments[0], _lightning)(arguments)
+    except (ConfigError, ArgumentError) as error:
+        return _refuse(str(error), 2)
+    except SystemExit as error:
+        return _exit_status(error)
+    except KeyboardInterrupt:
+        return SIGINT_STATUS
+    except OSError as error:
+        return _refuse(f"{error.filename or 'file system'}: {error.strerror or error}", 1)
+    except Exception as error:
+        # jsonargparse reports what a constructor raised as an error of its own; the mistake behind it is what counts
+        if (mistake := _mistake_behind(error)) is None:
+            raise
+        return _refuse(str(mistake), 2)
+
+
+def _jobs() -> dict[str, Callable[[list[str]], int]]:
+    from grok_lightning import audit
+
+    trainer_jobs = dict.fromkeys(("fit", "validate", "test", "predict"), _lightning)
+    return trainer_jobs | {"audit": lambda arguments: audit.main(arguments[1:])}
+
+
+def _lightning(arguments: list[str]) -> int:
+    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+    from grok_lightning.cli import main
+
+    try:
+        main(arguments)
+    except MisconfigurationException as error:
+        return _refuse(str(error), 2)
+    return 0
+
+
+def _mistake_behind(error: BaseException | None) -> ConfigError | None:
+    while error is not None and not isinstance(error, ConfigError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _refuse(message: str, status: int) -> int:
+    """One line on stderr, whatever shape the message came in."""
+    words = " ".join(line.strip() for line in message.splitlines() if line.strip())
+    for noise in _NOISE:
+        words = noise.sub("", words)
+    print(f"grok_lightning: error: {words}", file=sys.stderr)
+    return status
+
+
+def _exit_status(error: SystemExit) -> int:
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+    if isinstance(error, SIGTERMException):  # lightning 2.6 exits with 0 on it
+        return SIGTERM_STATUS
+    if isinstance(error.code, str):
+        return _refuse(error.code, 1)
+    return 0 if error.code is None else error.code
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    message = record.getMessage()  # an advertisement, and a seed that the configuration names anyway
+    return "litlogger" not in message and not message.startswith("Seed set to")
+
+
+def _quiet() -> None:
+    """Hide warnings that a user can do nothing about."""
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # lightning 2.6 on torch 2.13
+    warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*")  # logging is by step here
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(_is_news)
+    logging.getLogger("lightning.fabric.utilities.rank_zero").addFilter(_is_news)
+    logging.getLogger("lightning.fabric.utilities.seed").addFilter(_is_news)
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module="jsonargparse")

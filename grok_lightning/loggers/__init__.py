@@ -1,0 +1,1 @@
+"""Where numbers go: the local run record and W&B."""

@@ -1,0 +1,126 @@
+"""The run directory: what every other part of the project reads.
+
+``<root>/<experiment>/<run-id>/`` holds ``config.yaml`` (re-runs to the same numbers), ``metrics.jsonl`` (one JSON
+object a line), ``provenance.json`` (what produced the run), ``summary.json`` (how it ended), ``checkpoints/`` and
+``figures/``.
+"""
+
+import json
+import os
+import re
+import time
+import uuid
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from lightning.pytorch.loggers.logger import Logger
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+
+from grok_lightning.errors import ConfigError, require
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def new_run_id() -> str:
+    """A fresh id that sorts by time: ``20261201-093000-1a2b3c`` (UTC).
+
+    An agent that starts runs says its own id in ``WANDB_RUN_ID``, and the record follows it.
+    """
+    return os.environ.get("WANDB_RUN_ID") or f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
+
+
+class RunRecord(Logger):
+    """Keeps the record of one run on disk; nothing is created before the run starts.
+
+    Args:
+        root: Directory of all experiments.
+        experiment: Name of the experiment; ``null`` for the name of the task.
+        run_id: Name of this run; ``null`` for a fresh one. A run that exists is never written over.
+    """
+
+    def __init__(self, root: str = "runs", experiment: str | None = None, run_id: str | None = None) -> None:
+        super().__init__()
+        for field, value in (("experiment", experiment), ("run_id", run_id)):
+            valid = value is None or bool(_NAME.fullmatch(value))
+            require(valid, f"record.{field}", value, "must be letters, digits, '.', '_' and '-'")
+        self.root, self.experiment_name = Path(root), experiment
+        self.run_id = run_id or new_run_id()
+        self._file: TextIO | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the experiment."""
+        return self.experiment_name or "experiment"
+
+    @property
+    def version(self) -> str:
+        """Id of the run."""
+        return self.run_id
+
+    @property
+    def save_dir(self) -> str:
+        """Root directory."""
+        return str(self.root)
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.root / self.name / self.run_id
+
+    def check(self) -> None:
+        """Refuse a run directory that exists or cannot be made, without making it.
+
+        Raises:
+            ConfigError: With the directory and the reason.
+        """
+        if self.path.exists():
+            raise ConfigError(f"record.run_id = {self.run_id!r}: {self.path} exists and is not written over")
+        parent = next(p for p in [self.path.absolute(), *self.path.absolute().parents] if p.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+            raise ConfigError(f"record.root = {str(self.root)!r}: {parent} is not a directory that can be written to")
+
+    @rank_zero_only
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the record, complete or not at all.
+
+        Args:
+            name: File name inside the run directory.
+            text: Its content.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        partial = self.path / f".{name}.partial"
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self.path / name)
+
+    @rank_zero_only
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON file of the record."""
+        self.write(name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Append one line: ``step``, the metrics, and ``_timestamp`` (seconds since the epoch).
+
+        It reaches the operating system before this returns, so a killed run loses at most the line being written.
+        """
+        if self._file is None:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._file = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
+        line = {"step": step, **metrics, "_timestamp": round(time.time(), 3)}
+        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """The whole configuration is kept in ``config.yaml`` instead."""
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Close the metrics file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,1 @@
+"""The LightningModules: one training recipe, one class per network."""

@@ -1,0 +1,159 @@
+"""The training recipe that all models share."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+from torch.nn import functional as F
+
+from grok_lightning import metric_keys
+from grok_lightning.data.batches import Batch
+from grok_lightning.errors import ConfigError
+from grok_lightning.loggers.at_step import log_at_step
+from grok_lightning.modules.score import TableScore
+from grok_lightning.nets.base import Net
+from grok_lightning.optim.recipe import Recipe, build_optimizer, describe_groups, parameter_groups, warmup
+
+OPTIMISATION = (
+    "lr",
+    "c",
+    "weight_decay",
+    "optimizer",
+    "momentum",
+    "betas",
+    "warmup_steps",
+    "decay_scales_with_c",
+)
+"""Hyper-parameters that a resumed run must share with its checkpoint, besides those of the network."""
+
+
+class GrokModule(LightningModule):
+    """Cross-entropy training of a :class:`~grok_lightning.nets.base.Net`, with whole-table evaluation.
+
+    Step convention: a value stamped with step t was measured on weights that had received t updates.
+
+    Args:
+        net: The network.
+        recipe: The optimiser.
+    """
+
+    def __init__(self, net: Net, recipe: Recipe) -> None:
+        super().__init__()
+        parameter_groups(net, recipe)  # refuses a recipe that does not fit the network before anything is written
+        self.net = net
+        self.recipe = recipe
+        self.scores = torch.nn.ModuleDict({part: TableScore() for part in metric_keys.PARTS})
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits; see the network."""
+        logits: Tensor = self.net(tokens)
+        return logits
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """One parameter group per block, the embedding at c times the learning rate of the rest."""
+        optimizer = build_optimizer(self.net, self.recipe)
+        if self.trainer.is_global_zero and self.trainer.state.fn == "fit":
+            print(f"parameter groups: {describe_groups(optimizer)}", flush=True)
+        if not self.recipe.warmup_steps:
+            return optimizer
+        steps = self.recipe.warmup_steps
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup(step, steps))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Mean cross-entropy of the batch, weighted so that processes average to the global batch."""
+        logits = self.net(batch.tokens)
+        loss = F.cross_entropy(logits, batch.labels) * batch.weight
+        if (self.global_step + 1) % self.log_every_n_steps == 0:
+            acc = (logits.argmax(1) == batch.labels).float().mean() * batch.weight
+            values = {metric_keys.TRAIN_LOSS: loss.detach(), metric_keys.TRAIN_ACC: acc}
+            groups = self.trainer.optimizers[0].param_groups
+            values |= {metric_keys.lr(group["name"]): torch.tensor(group["lr"]) for group in groups}
+            self.log_dict(values, sync_dist=self.trainer.world_size > 1)
+        return loss
+
+    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Add a chunk of one part of the table."""
+        self._evaluate(batch)
+
+    @property
+    def log_every_n_steps(self) -> int:
+        """Distance of batch metrics in optimiser steps; batches in between are not looked at."""
+        every: int = getattr(self.trainer, "log_every_n_steps")  # noqa: B009 - lightning sets it untyped
+        return every or 2**62
+
+    def on_validation_epoch_end(self) -> None:
+        """Log loss and accuracy of every part of the table."""
+        self._log_evaluation()
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Add a chunk of the test set."""
+        self._evaluate(batch)
+
+    def on_test_epoch_end(self) -> None:
+        """Log loss and accuracy of the test set."""
+        self._log_evaluation()
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Predicted labels: int64, shape (B,)."""
+        prediction: Tensor = self.net(batch.tokens).argmax(1)
+        return prediction
+
+    def _score(self, part: str) -> TableScore:
+        score = self.scores[part]
+        assert isinstance(score, TableScore)  # what __init__ put there; ModuleDict does not keep the type
+        return score
+
+    def _evaluate(self, batch: Batch) -> None:
+        self._score(batch.part).update(self.net(batch.tokens), batch.labels)
+
+    def _take_scores(self) -> dict[str, Tensor]:
+        values: dict[str, Tensor] = {}
+        for part in metric_keys.PARTS:
+            score = self._score(part)
+            if score.update_called:
+                values[metric_keys.loss(part)], values[metric_keys.acc(part)] = score.compute()
+                score.reset()
+        return values
+
+    def _log_evaluation(self) -> None:
+        values = self._take_scores()
+        fitting = self.trainer.state.fn == "fit"
+        # Lightning stamps what self.log sees in an evaluation with the step before; the loggers get the true one.
+        self.log_dict(values, logger=not fitting)
+        if fitting and not self.trainer.sanity_checking:
+            log_at_step(self.trainer, values)
+
+    @torch.no_grad()
+    def evaluate_tables(self, loaders: Iterable[Iterable[Batch]]) -> dict[str, Tensor]:
+        """Loss and accuracy of every part of the table, outside Lightning's validation loop.
+
+        Args:
+            loaders: One iterable of batches per part.
+        """
+        training = self.training
+        self.eval()
+        for loader in loaders:
+            for batch in loader:
+                self._evaluate(batch)
+        self.train(training)
+        return self._take_scores()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse a checkpoint whose optimiser settings differ from the ones asked for.
+
+        The optimiser state would bring the old learning rates back without a word.
+        """
+        saved = checkpoint.get("hyper_parameters", {})
+        if self._trainer is None or self.trainer.state.fn != "fit":
+            return
+        for name in OPTIMISATION:
+            old, new = saved.get(name), self.hparams[name]
+            if name in saved and (tuple(old) if isinstance(old, list) else old) != new:
+                raise ConfigError(
+                    f"model.{name} = {new}: the checkpoint was trained with {old}, which its optimiser state would "
+                    "restore; give the same value, or start a new run"
+                )

@@ -1,0 +1,89 @@
+"""The multilayer perceptrons, with and without an embedding."""
+
+from grok_lightning.modules.base import GrokModule
+from grok_lightning.nets.mlp import EmbeddingFreeMLPNet, EmbeddingMLPNet
+from grok_lightning.optim.recipe import OptimizerName, Recipe
+
+
+class EmbeddingMLP(GrokModule):
+    """MLP with a trained embedding (arXiv:2505.15624, eq. 2).
+
+    Args:
+        vocab_size: Number of tokens; comes from the data.
+        n_classes: Number of labels; comes from the data.
+        d_model: Embedding dimension (128 in the paper).
+        hidden: Width of the hidden layers; ``null`` for 4 · d_model (512 in the paper).
+        depth: Number of linear layers, output layer included (2 in the paper).
+        lr: Learning rate η of everything but the embedding.
+        c: Ratio of the embedding's learning rate to η.
+        weight_decay: Weight decay λ: coupled L2 under adam and sgd, decoupled under adamw.
+        optimizer: adam, adamw or sgd.
+        momentum: Momentum of sgd.
+        betas: Betas of adam and adamw.
+        warmup_steps: Steps of linear learning-rate warm-up.
+        decay_scales_with_c: Whether the embedding's decay moves with c (adamw and sgd only).
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        n_classes: int,
+        d_model: int = 128,
+        hidden: int | None = None,
+        depth: int = 2,
+        lr: float = 0.01,
+        c: float = 1.0,
+        weight_decay: float = 0.001,
+        optimizer: OptimizerName = "adam",
+        momentum: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        warmup_steps: int = 0,
+        decay_scales_with_c: bool = True,
+    ) -> None:
+        recipe = Recipe(lr, c, weight_decay, optimizer, momentum, betas, warmup_steps, decay_scales_with_c)
+        width = 4 * d_model if hidden is None else hidden
+        super().__init__(EmbeddingMLPNet(vocab_size, n_classes, d_model, width, depth), recipe)
+        self.save_hyperparameters(logger=False)  # the run's whole config goes to the loggers instead
+
+
+class EmbeddingFreeMLP(GrokModule):
+    """MLP on the raw token numbers (arXiv:2505.15624, eq. 1).
+
+    Args:
+        vocab_size: Number of tokens; comes from the data.
+        n_classes: Number of labels; comes from the data.
+        d_model: Only sets the default width, so that both MLPs compare at 4 · d_model.
+        hidden: Width of the hidden layers; ``null`` for 4 · d_model (512 in the paper).
+        depth: Number of linear layers, output layer included (2 in the paper).
+        input_scale: Factor on the token numbers; 1 feeds them as they are, as the paper does.
+        lr: Learning rate η.
+        c: Has to be 1: there is no embedding to scale.
+        weight_decay: Weight decay λ: coupled L2 under adam and sgd, decoupled under adamw.
+        optimizer: adam, adamw or sgd.
+        momentum: Momentum of sgd.
+        betas: Betas of adam and adamw.
+        warmup_steps: Steps of linear learning-rate warm-up.
+        decay_scales_with_c: Whether the embedding's decay moves with c (no embedding here: no effect).
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        n_classes: int,
+        d_model: int = 128,
+        hidden: int | None = None,
+        depth: int = 2,
+        input_scale: float = 1.0,
+        lr: float = 0.01,
+        c: float = 1.0,
+        weight_decay: float = 0.001,
+        optimizer: OptimizerName = "adam",
+        momentum: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        warmup_steps: int = 0,
+        decay_scales_with_c: bool = True,
+    ) -> None:
+        recipe = Recipe(lr, c, weight_decay, optimizer, momentum, betas, warmup_steps, decay_scales_with_c)
+        width = 4 * d_model if hidden is None else hidden
+        super().__init__(EmbeddingFreeMLPNet(vocab_size, n_classes, width, depth, input_scale), recipe)
+        self.save_hyperparameters(logger=False)

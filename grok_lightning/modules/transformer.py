@@ -1,0 +1,55 @@
+"""The small causal Transformer."""
+
+from grok_lightning.modules.base import GrokModule
+from grok_lightning.nets.transformer import Activation, TransformerNet
+from grok_lightning.optim.recipe import OptimizerName, Recipe
+
+
+class Transformer(GrokModule):
+    """Causal Transformer on ``[a, OP, b, EQ]`` (the setting of arXiv:2201.02177).
+
+    Args:
+        vocab_size: Number of tokens; comes from the data.
+        n_classes: Number of labels; comes from the data.
+        d_model: Width of the residual stream (128 there).
+        n_layers: Number of layers (2 there).
+        n_heads: Attention heads per layer (4 there); divides d_model.
+        d_mlp: Width of the MLP; ``null`` for 4 · d_model.
+        layer_norm: Pre-LayerNorm on or off.
+        tied: Use the embedding as unembedding.
+        activation: relu or gelu.
+        lr: Learning rate η of everything but the embedding.
+        c: Ratio of the embedding's learning rate to η (token embedding; positions count as the rest).
+        weight_decay: Weight decay λ: coupled L2 under adam and sgd, decoupled under adamw.
+        optimizer: adam, adamw or sgd.
+        momentum: Momentum of sgd.
+        betas: Betas of adam and adamw.
+        warmup_steps: Steps of linear learning-rate warm-up.
+        decay_scales_with_c: Whether the embedding's decay moves with c (adamw and sgd only).
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        n_classes: int,
+        d_model: int = 128,
+        n_layers: int = 2,
+        n_heads: int = 4,
+        d_mlp: int | None = None,
+        layer_norm: bool = True,
+        tied: bool = False,
+        activation: Activation = "relu",
+        lr: float = 0.001,
+        c: float = 1.0,
+        weight_decay: float = 0.001,
+        optimizer: OptimizerName = "adam",
+        momentum: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        warmup_steps: int = 0,
+        decay_scales_with_c: bool = True,
+    ) -> None:
+        recipe = Recipe(lr, c, weight_decay, optimizer, momentum, betas, warmup_steps, decay_scales_with_c)
+        width = 4 * d_model if d_mlp is None else d_mlp
+        net = TransformerNet(vocab_size, n_classes, d_model, n_layers, n_heads, width, layer_norm, tied, activation)
+        super().__init__(net, recipe)
+        self.save_hyperparameters(logger=False)

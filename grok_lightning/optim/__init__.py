@@ -1,0 +1,1 @@
+"""Optimisers and parameter groups, pure torch."""
