@@ -31,6 +31,11 @@ def lr(group: str) -> str:
     return f"lr/{group}"
 
 
+def seconds(group: str) -> str:
+    """Wall time that a measurement has taken so far."""
+    return f"time/{group}_seconds"
+
+
 def clock(name: str) -> str:
     """A clock in optimiser steps: ``t_mem``, ``t_grok``, their ``…_sustained`` forms and ``delay``."""
     return f"clock/{name}_steps"

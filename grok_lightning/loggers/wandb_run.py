@@ -1,5 +1,6 @@
 """Weights & Biases, made safe to leave on: it decides by itself whether to go online, and never stops a run."""
 
+import math
 import os
 import socket
 from argparse import Namespace
@@ -169,9 +170,9 @@ class WandbRun(WandbLogger):
         return None if self._experiment is None else self._experiment.url
 
     @rank_zero_only
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log scalars, with ``trainer/global_step`` as their x-axis."""
-        _never_stops(self, lambda: WandbLogger.log_metrics(self, metrics, step))
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log scalars, and arrays as histograms, with ``trainer/global_step`` as their x-axis."""
+        _never_stops(self, lambda: WandbLogger.log_metrics(self, _histograms(metrics), step))
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace) -> None:
@@ -188,6 +189,15 @@ class WandbRun(WandbLogger):
         if self._experiment is not None:
             self._experiment.finish(exit_code=0 if status == "success" else 1)
             self._experiment = None
+
+
+def _histograms(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    import wandb
+
+    return {
+        key: wandb.Histogram([v for v in value if math.isfinite(v)]) if isinstance(value, list) else value
+        for key, value in metrics.items()
+    }
 
 
 def _first_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ after t updates were the first evaluated ones above the threshold.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def crossing(
     """
     if len(steps) != len(values):
         raise ValueError(f"{len(steps)} steps but {len(values)} values")
-    if any(later <= earlier for earlier, later in zip(steps, steps[1:], strict=False)):
+    if any(later <= earlier for earlier, later in pairwise(steps)):
         raise ValueError("steps have to increase strictly")
     if n_evaluations is not None and n_evaluations < 1:
         raise ValueError(f"n_evaluations = {n_evaluations}: must be 1 or more")

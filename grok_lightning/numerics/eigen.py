@@ -102,6 +102,18 @@ def random_direction(n: int, generator: torch.Generator, like: Tensor) -> Tensor
     return (v / norm(v)).to(like)
 
 
+def given_direction(start: Tensor, n: int, like: Tensor) -> Tensor:
+    """A caller's start vector of shape (n,), normalised, with dtype and device of ``like``.
+
+    Raises:
+        ValueError: If it is not a finite nonzero vector of that shape.
+    """
+    length = norm(start)
+    if start.shape != (n,) or not 0 < float(length) < math.inf:
+        raise ValueError(f"start: needs a finite nonzero vector of shape ({n},), got {tuple(start.shape)}")
+    return (start.double() / length).to(like)
+
+
 def own_generator(seed: int) -> torch.Generator:
     """CPU generator for start vectors, on another stream than ``torch.manual_seed(seed)``.
 

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from grok_lightning.errors import require
-from grok_lightning.numerics.eigen import Density, EigenResult, MatVec, failed, norm, own_generator, random_direction
+from grok_lightning.numerics.eigen import (
+    Density,
+    EigenResult,
+    MatVec,
+    failed,
+    given_direction,
+    norm,
+    own_generator,
+    random_direction,
+)
 
 Which = Literal["LA", "SA", "LM"]
 """Largest algebraic, smallest algebraic, largest magnitude (scipy's names)."""
@@ -43,7 +52,7 @@ class _Basis:
     @property
     def noise(self) -> float:
         """What rounding, amplified over some steps, makes of an exact zero: eps^¾ ‖T‖."""
-        return self.eps**0.75 * self.scale
+        return float(self.eps**0.75 * self.scale)
 
     def expand(self) -> None:
         """One product: V[m] joins T, the remainder of A V[m] becomes V[m + 1]."""
@@ -169,11 +178,15 @@ def lanczos(
     begin, k = time.perf_counter(), min(k, n)
     generator = own_generator(seed)
     like = torch.empty(0, dtype=dtype, device=device)
-    first = random_direction(n, generator, like) if start is None else _checked(start, n, like)
+    first = random_direction(n, generator, like) if start is None else given_direction(start, n, like)
     basis = _Basis(matvec, first, min(n, max(max_krylov, k + 6)), reduce)
     while basis.n_matvec < max_matvec:
         basis.expand()
-        if not basis.finite or _finished(basis, k, which, tol):
+        if not basis.finite:
+            break
+        if _invariant(basis, k, which, tol):
+            basis.break_off()
+        if _finished(basis, k, which, tol):
             break
         full = basis.m == len(basis.V) - 1
         if basis.broken or full:
@@ -183,13 +196,6 @@ def lanczos(
         if full:
             basis.restart_thick(_kept(basis, k, which))
     return _result(basis, k, which, tol, time.perf_counter() - begin, start is not None)
-
-
-def _checked(start: Tensor, n: int, like: Tensor) -> Tensor:
-    size = norm(start)
-    if start.shape != (n,) or not 0 < float(size) < math.inf:
-        raise ValueError(f"lanczos start: needs a finite nonzero vector of shape ({n},), got {start.shape}")
-    return (start.double() / size).to(like)
 
 
 def _order(theta: Tensor, which: Which) -> Tensor:
@@ -208,12 +214,16 @@ def _within(basis: _Basis, theta: Tensor, bounds: Tensor, tol: float) -> Tensor:
     return bounds <= (tol * theta.abs()).clamp(min=basis.noise)
 
 
+def _invariant(basis: _Basis, k: int, which: Which, tol: float) -> bool:
+    """Whether the rows span an invariant subspace as far as the wanted values can tell."""
+    theta = basis.ritz()[0]
+    smallest = float(theta[_order(theta, which)[:k]].abs().min()) if basis.m >= k else 0.0
+    return basis.m == basis.V.shape[1] or basis.beta <= max(0.1 * tol * smallest, basis.noise)
+
+
 def _finished(basis: _Basis, k: int, which: Which, tol: float) -> bool:
     theta, _, bounds = basis.ritz()
     wanted = _order(theta, which)[:k]
-    limit = 0.1 * tol * float(theta[wanted].abs().min()) if basis.m >= k else 0.0
-    if basis.beta <= max(limit, basis.noise) or basis.m == basis.V.shape[1]:
-        basis.break_off()
     if basis.m < k or basis.m == basis.V.shape[1]:
         return basis.m >= k
     if not bool(_within(basis, theta[wanted], bounds[wanted], tol).all()):

@@ -45,7 +45,7 @@ def is_orthonormal(V: Tensor, atol: float) -> bool:
 
 @pytest.mark.parametrize("which", ["LA", "SA", "LM"])
 @pytest.mark.parametrize("max_krylov", [100, 12], ids=["one cycle", "thick restarts"])
-@pytest.mark.parametrize(("dtype", "tol", "error"), [(F64, 1e-6, 1e-11), (torch.float32, 1e-4, 2e-6)])
+@pytest.mark.parametrize(("dtype", "tol", "error"), [(F64, 1e-6, 1e-10), (torch.float32, 1e-4, 2e-6)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_indefinite_matrices_against_eigvalsh(which, max_krylov, dtype, tol, error, seed):
     A = rotated(torch.randn(300, generator=torch.Generator().manual_seed(seed), dtype=F64), seed)

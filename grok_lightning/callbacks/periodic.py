@@ -1,0 +1,118 @@
+"""When a measurement runs, and the promise that it changes nothing."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.types import STEP_OUTPUT
+
+from grok_lightning import metric_keys
+from grok_lightning.errors import require
+from grok_lightning.loggers.at_step import log_at_step
+
+Values = Mapping[str, float | list[float]]
+"""Key → scalar, or a small array."""
+
+
+class Periodic(Callback):
+    """A measurement of the weights after chosen numbers of updates.
+
+    It runs at step t if ``every_n_steps`` divides t, or if t is one of the log-spaced steps
+    ``round(10^(k / log_points_per_decade))``, k = 0, 1, …; and, unless both are 0 (which switches it off), on the
+    weights before the first and after the last update. Subclasses give :attr:`group` and :meth:`measure`.
+
+    Args:
+        every_n_steps: Distance of measurements in optimiser steps; 0 for none on this grid.
+        log_points_per_decade: Log-spaced measurements per factor of ten in steps; 0 for none.
+    """
+
+    group = "periodic"
+    """First part of the keys, and name of the group of flags."""
+
+    def __init__(self, every_n_steps: int, log_points_per_decade: int) -> None:
+        require(every_n_steps >= 0, f"{self.group}.every_n_steps", every_n_steps, "must be 0 or more (steps)")
+        field, allowed = f"{self.group}.log_points_per_decade", "must be 0 or more"
+        require(log_points_per_decade >= 0, field, log_points_per_decade, allowed)
+        self.every_n_steps, self.log_points_per_decade = every_n_steps, log_points_per_decade
+        self.seconds = 0.0
+        self._measured_step = -1
+
+    @property
+    def enabled(self) -> bool:
+        """Whether it measures at all."""
+        return self.every_n_steps > 0 or self.log_points_per_decade > 0
+
+    def is_due(self, step: int) -> bool:
+        """Whether step is on one of the two grids."""
+        if self.every_n_steps and step % self.every_n_steps == 0:
+            return True
+        return is_log_spaced(step, self.log_points_per_decade)
+
+    def measure(self, trainer: Trainer, pl_module: LightningModule) -> Values:
+        """Measure the current weights.
+
+        Args:
+            trainer: The trainer; ``trainer.global_step`` updates have been made.
+            pl_module: The module, unwrapped.
+
+        Returns:
+            Full key → value.
+        """
+        return {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure the weights that training starts from."""
+        if self.enabled:
+            self._run(trainer, pl_module)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: STEP_OUTPUT, batch: Any, batch_idx: int
+    ) -> None:
+        """Measure on the chosen steps."""
+        if self.enabled and self.is_due(trainer.global_step):
+            self._run(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure the last weights."""
+        if self.enabled:
+            self._run(trainer, pl_module)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The last measured step, so that a resumed run does not measure it again."""
+        return {"measured_step": self._measured_step, "seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue."""
+        self._measured_step, self.seconds = state_dict["measured_step"], state_dict["seconds"]
+
+    def _run(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step == self._measured_step:
+            return
+        self._measured_step = trainer.global_step
+        start = time.perf_counter()
+        with untouched(pl_module):
+            values = dict(self.measure(trainer, pl_module))
+        self.seconds += time.perf_counter() - start
+        log_at_step(trainer, values | {metric_keys.seconds(self.group): self.seconds})
+
+
+def is_log_spaced(step: int, points_per_decade: int) -> bool:
+    """Whether step is ``round(10^(k / points_per_decade))`` for some whole k ≥ 0."""
+    if step < 1 or points_per_decade < 1:
+        return False
+    k = round(points_per_decade * torch.tensor(float(step), dtype=torch.float64).log10().item())
+    return any(round(10 ** (near / points_per_decade)) == step for near in (k - 1, k, k + 1) if near >= 0)
+
+
+@contextmanager
+def untouched(module: torch.nn.Module) -> Iterator[None]:
+    """Leave the random number generators and every train/eval flag as they were, with gradients allowed inside."""
+    modes = {name: child.training for name, child in module.named_modules()}
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices), torch.inference_mode(False), torch.enable_grad():
+        yield
+    for name, child in module.named_modules():
+        child.training = modes[name]
