@@ -90,14 +90,14 @@ class Task:
 class Addition(Task):
     """(a + b) mod p."""
 
-    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:  # noqa: D102
+    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:
         return (a + b) % p
 
 
 class Subtraction(Task):
     """(a - b) mod p."""
 
-    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:  # noqa: D102
+    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:
         return (a - b) % p
 
 
@@ -112,24 +112,24 @@ class Multiplication(Task):
     def __init__(self, exclude_zero: bool = False) -> None:
         self.exclude_zero = exclude_zero
 
-    def domain(self, a: Tensor, b: Tensor, p: int) -> Tensor:  # noqa: D102
+    def domain(self, a: Tensor, b: Tensor, p: int) -> Tensor:
         if not self.exclude_zero:
             return super().domain(a, b, p)
         require(is_prime(p), "data.p", p, "exclude_zero keeps the units mod p, which needs a prime p")
         return (a != 0) & (b != 0)
 
-    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:  # noqa: D102
+    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:
         return (a * b) % p
 
 
 class Division(Task):
     """(a · b⁻¹) mod p on the p(p - 1) pairs with b ≠ 0; p has to be prime."""
 
-    def domain(self, a: Tensor, b: Tensor, p: int) -> Tensor:  # noqa: D102
+    def domain(self, a: Tensor, b: Tensor, p: int) -> Tensor:
         require(is_prime(p), "data.p", p, "division needs a prime p: b has no inverse mod p otherwise")
         return b != 0
 
-    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:  # noqa: D102
+    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:
         inverse = torch.tensor([0] + [pow(i, -1, p) for i in range(1, p)])
         return (a * inverse[b]) % p
 
@@ -137,21 +137,21 @@ class Division(Task):
 class SumOfSquares(Task):
     """(a² + b²) mod p."""
 
-    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:  # noqa: D102
+    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:
         return (a * a + b * b) % p
 
 
 class Quadratic(Task):
     """(a² + ab + b²) mod p (the x² + xy + y² of arXiv:2201.02177)."""
 
-    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:  # noqa: D102
+    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:
         return (a * a + a * b + b * b) % p
 
 
 class Cubic(Task):
     """(a³ + ab) mod p (the x³ + xy of arXiv:2201.02177)."""
 
-    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:  # noqa: D102
+    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:
         return (a * a % p * a + a * b) % p
 
 
@@ -163,13 +163,13 @@ class S5(Task):
 
     default_p = None
 
-    def n_symbols(self, p: int) -> int:  # noqa: D102
+    def n_symbols(self, p: int) -> int:
         return math.factorial(5)
 
-    def n_classes(self, p: int) -> int:  # noqa: D102
+    def n_classes(self, p: int) -> int:
         return math.factorial(5)
 
-    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:  # noqa: D102
+    def label(self, a: Tensor, b: Tensor, p: int) -> Tensor:
         perms = torch.tensor(list(permutations(range(5))))  # (120, 5)
         place = 5 ** torch.arange(5)
         code = perms @ place  # every permutation as one number, to look its index up
@@ -185,16 +185,8 @@ TaskName = Literal[
 ]  # fmt: skip
 """Names of the built-in tasks, as ``data.task`` takes them."""
 
-_BUILT_IN: dict[str, type[Task]] = {
-    "addition": Addition,
-    "subtraction": Subtraction,
-    "multiplication": Multiplication,
-    "division": Division,
-    "sum_of_squares": SumOfSquares,
-    "quadratic": Quadratic,
-    "cubic": Cubic,
-    "s5": S5,
-}
+_CLASSES = (Addition, Subtraction, Multiplication, Division, SumOfSquares, Quadratic, Cubic, S5)
+_BUILT_IN: dict[str, type[Task]] = dict(zip(get_args(TaskName), _CLASSES, strict=True))
 
 
 def is_prime(n: int) -> bool:

@@ -165,6 +165,16 @@ def test_giving_up_is_reported():
     assert (result.eigenvalues < 1.0).all()
 
 
+@pytest.mark.parametrize("max_matvec", [19, 20, 21, 35, 36])
+def test_residuals_are_true_wherever_it_gives_up(max_matvec):
+    """Also right where a restart would have been due."""
+    A = rotated(torch.linspace(0, 1, 200))
+    result = lanczos(lambda v: A @ v, 200, 3, max_krylov=20, max_matvec=max_matvec, dtype=F64, tol=1e-6)
+    assert result.n_matvec == max_matvec
+    torch.testing.assert_close(result.residuals, true_residuals(A, result), rtol=1e-8, atol=1e-13)
+    assert not result.converged.any()
+
+
 def test_a_warm_start_is_cheaper_and_recorded():
     values = torch.cat([torch.linspace(0, 1, 500), torch.tensor([1.1, 1.2])])
     A = rotated(values)
