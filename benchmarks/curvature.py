@@ -4,7 +4,7 @@
 
 Embedding(99, 128) – Linear(512, 512) – ReLU – Linear(512, 97), addition mod 97, 30 % of the pairs for
 training, 300 Adam steps (lr 0.01, batch 512, L2 1e-3). Errors are against a float64 operator and a
-much tighter tolerance. Costs are processor seconds (wall seconds on a loaded machine say little) in units of one
+tighter tolerance. Costs are processor seconds (wall seconds on a loaded machine say little) in units of one
 gradient of the full training set, of two kinds: that of the package's own network, whose first layer is
 gathered by token, and that of the same network written as embedding and linear layer, which is what other
 libraries are timed on.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grok_lightning.errors import ConfigError
 from grok_lightning.metric_keys import acc as acc_key
+from grok_lightning.metric_keys import spectrum as spectrum_key
 from grok_lightning.records import METRICS, Lines, columns, groups, names, read_csv, read_jsonl
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 RUN_ACC = acc_key("val")
 """Accuracy column of a run unless another is asked for."""
 
-RUN_RANK = "spectrum/E/erank_sq"
+RUN_RANK = spectrum_key("E", "erank_sq")
 """Rank column of a run unless another is asked for: the notion of arXiv:2607.06639, on the embedding."""
 
 

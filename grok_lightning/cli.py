@@ -2,17 +2,28 @@
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
+from grok_lightning.callbacks.balance import Balance
 from grok_lightning.callbacks.checkpoint import LastCheckpoint
+from grok_lightning.callbacks.fourier import Fourier
 from grok_lightning.callbacks.grokking import Grokking
+from grok_lightning.callbacks.health import Health
+from grok_lightning.callbacks.hessian import Hessian
+from grok_lightning.callbacks.ntk import NTK
+from grok_lightning.callbacks.periodic import Periodic
 from grok_lightning.callbacks.progress import StepProgress
 from grok_lightning.callbacks.save_run import SaveRun
+from grok_lightning.callbacks.spectrum import Spectrum
 from grok_lightning.callbacks.summary import Summary
 from grok_lightning.data.datamodule import ModularDataModule
 from grok_lightning.errors import ConfigError
@@ -29,6 +40,9 @@ __all__ = [
     "Transformer",
     "main",
 ]  # bare names resolve once imported
+
+CHECKPOINT_WORDS = ("best", "last", "hpc")
+"""Values of --ckpt_path that Lightning resolves itself."""
 
 LINKED = ("vocab_size", "n_classes")
 """Arguments of every model that the data decides."""
@@ -85,6 +99,8 @@ class GrokCLI(LightningCLI):
         """Named groups instead of list entries: a later --config merges into them."""
         parser.add_lightning_class_args(Grokking, "grokking")
         parser.add_lightning_class_args(LastCheckpoint, "checkpoint")
+        for diagnostic in (Hessian, Spectrum, Balance, Fourier, NTK, Health):
+            parser.add_lightning_class_args(diagnostic, diagnostic.group)
         parser.add_class_arguments(RunRecord, "record")
         for name in LINKED:
             parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")
@@ -92,7 +108,10 @@ class GrokCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, and refuse a change of model that would silently drop settings made before it."""
         self.config = parser.parse_args(args)
-        model = self.config[self.config.subcommand].model
+        config = self.config[self.config.subcommand]
+        model = config.model
+        if config.ckpt_path is not None and config.ckpt_path not in CHECKPOINT_WORDS:
+            check_checkpoint(config.ckpt_path)
         for name in LINKED:
             if model is not None and model.init_args.get(name) is not None:
                 raise ConfigError(f"model.{name} = {model.init_args[name]}: comes from the data and cannot be set")
@@ -109,15 +128,26 @@ class GrokCLI(LightningCLI):
         callbacks = [self._get(self.config_init, key) for key in self._parser(self.subcommand).callback_keys]
         if config["enable_checkpointing"] is False or config["fast_dev_run"]:
             callbacks = [callback for callback in callbacks if not isinstance(callback, LastCheckpoint)]
-        callbacks.append(Summary(self._get(self.config_init, "grokking")))
-        own_bar = any(isinstance(callback, ProgressBar) for callback in _as_list(config["callbacks"]))
-        if config["enable_progress_bar"] is not False and not own_bar:
-            callbacks.append(StepProgress())
-        if self.subcommand != "fit":
-            callbacks, config["logger"] = [], False
-        else:
+        if self.subcommand == "fit":
             config["logger"] = self._loggers(config["logger"])
-        return self._instantiate_trainer({**config, **kwargs}, callbacks)
+            self._refuse_early(bool(config["fast_dev_run"]))
+            diagnostics = [callback for callback in callbacks if isinstance(callback, Periodic)]
+            callbacks.insert(0, Summary(self._get(self.config_init, "grokking"), diagnostics))
+            own_bar = any(isinstance(callback, ProgressBar) for callback in _as_list(config["callbacks"]))
+            if config["enable_progress_bar"] is not False and not own_bar:
+                callbacks.append(StepProgress())
+        else:
+            config["logger"] = False  # the other jobs print, and leave the record of the run alone
+        try:
+            return self._instantiate_trainer({**config, **kwargs}, callbacks)
+        except (ValueError, MisconfigurationException) as error:
+            raise ConfigError(f"trainer: {error}") from error
+
+    def _refuse_early(self, unrecorded: bool) -> None:
+        """Refuse what only shows once the parts are built, before anything is written."""
+        self._get(self.config_init, "grokking").resolve_part(self.datamodule)
+        if not unrecorded and rank_zero_only.rank == 0:
+            self.record.check()
 
     def _loggers(self, asked: Any) -> list[Logger]:
         if self.record.experiment_name is None:
@@ -129,11 +159,26 @@ class GrokCLI(LightningCLI):
         return [self.record, *others]
 
     def before_fit(self) -> None:
-        """Refuse what only shows once everything is built, before a file is written."""
-        self._get(self.config_init, "grokking").resolve_part(self.datamodule)
+        """Refuse batches that cannot be dealt to so many processes, and strategies that hide parameters."""
+        for diagnostic in (callback for callback in self.trainer.callbacks if isinstance(callback, Periodic)):
+            diagnostic.check(self.trainer)
         self.datamodule.batch_order(world_size=self.trainer.world_size)
-        if self.record in self.trainer.loggers and self.trainer.is_global_zero:
-            self.record.check()
+
+
+def check_checkpoint(path: str) -> None:
+    """Refuse a file that is not a Lightning checkpoint, without executing anything in it.
+
+    Args:
+        path: What --ckpt_path says.
+    """
+    if not Path(path).is_file():
+        raise ConfigError(f"ckpt_path = {path!r}: there is no such file")
+    try:
+        content = torch.load(path, map_location="meta", weights_only=True)
+    except Exception as error:  # whatever is wrong with the file, it is no checkpoint
+        raise ConfigError(f"ckpt_path = {path!r}: cannot be read as a checkpoint ({type(error).__name__})") from error
+    if not isinstance(content, dict) or not {"state_dict", "hyper_parameters"} <= content.keys():
+        raise ConfigError(f"ckpt_path = {path!r}: is no checkpoint of this program")
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -7,6 +7,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 from jsonargparse import ArgumentError
 
@@ -58,15 +59,30 @@ def _jobs() -> dict[str, Callable[[list[str]], int]]:
 
 
 def _lightning(arguments: list[str]) -> int:
-    from lightning.pytorch.utilities.exceptions import MisconfigurationException
-
+    for flag, value in zip(arguments, [*arguments[1:], ""], strict=True):
+        if flag in ("--config", "-c"):
+            _check_config(Path(value))
+        elif flag.startswith("--config="):
+            _check_config(Path(flag.removeprefix("--config=")))
     from grok_lightning.cli import main
 
-    try:
-        main(arguments)
-    except MisconfigurationException as error:
-        return _refuse(str(error), 2)
+    main(arguments)
     return 0
+
+
+def _check_config(path: Path) -> None:
+    """Say which file is at fault; jsonargparse speaks of a string."""
+    import yaml
+
+    if not path.is_file():
+        raise ConfigError(f"config = {str(path)!r}: there is no such file")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = str(error).replace('in "<unicode string>", ', "")
+        raise ConfigError(f"config = {str(path)!r}: is not YAML: {reason}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"config = {str(path)!r}: must be a mapping of groups to settings")
 
 
 def _mistake_behind(error: BaseException | None) -> ConfigError | None:
@@ -96,7 +112,7 @@ def _exit_status(error: SystemExit) -> int:
 
 def _is_news(record: logging.LogRecord) -> bool:
     message = record.getMessage()  # an advertisement, and a seed that the configuration names anyway
-    return "litlogger" not in message and not message.startswith("Seed set to")
+    return "litlogger" not in message and not message.startswith(("Seed set to", "TPU available", "GPU available: False"))
 
 
 def _quiet() -> None:
@@ -106,4 +122,5 @@ def _quiet() -> None:
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(_is_news)
     logging.getLogger("lightning.fabric.utilities.rank_zero").addFilter(_is_news)
     logging.getLogger("lightning.fabric.utilities.seed").addFilter(_is_news)
+    warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # every process evaluates the whole table
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="jsonargparse")

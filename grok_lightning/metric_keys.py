@@ -39,3 +39,59 @@ def seconds(group: str) -> str:
 def clock(name: str) -> str:
     """A clock in optimiser steps: ``t_mem``, ``t_grok``, their ``…_sustained`` forms and ``delay``."""
     return f"clock/{name}_steps"
+
+
+BLOCK_LABELS = {"embedding": "E", "first_layer": "W", "rest": "rest"}
+"""Block of a network (``Net.blocks``) → the field's name for it, which its keys carry."""
+
+
+def hessian(quantity: str) -> str:
+    """About the Hessian of the training loss as a whole: ``loss``, ``n_samples``, ``gradient_seconds``."""
+    return f"hessian/{quantity}"
+
+
+def curvature(block: str, quantity: str, subset: int | None = None) -> str:
+    """About the Hessian's diagonal block of E, W, rest or all; a subset of the training set shows in the key."""
+    return f"hessian/{block}{'' if subset is None else f'_of_{subset}'}/{quantity}"
+
+
+def spectrum(matrix: str, quantity: str) -> str:
+    """About the singular values of a matrix: ``sigma``, ``sigma_max`` … or a rank notion by its own name.
+
+    Dots in names (``W_Q.0``, layer 0) become underscores, because W&B reads a dot as nesting.
+    """
+    return f"spectrum/{matrix.replace('.', '_')}/{quantity}"
+
+
+def balance(quantity: str) -> str:
+    """A quantity in eq. 22–24 of arXiv:2505.15624, or one value per token (``token_…``)."""
+    return f"balance/{quantity}"
+
+
+def fourier(order: str, quantity: str) -> str:
+    """About the Fourier spectrum of E with its rows in ``natural`` or ``discrete_log`` order."""
+    return f"fourier/{order}/{quantity}"
+
+
+def progress(quantity: str) -> str:
+    """A progress measure of arXiv:2301.05217: ``restricted_loss``, ``excluded_loss``; and ``table_loss``."""
+    return f"fourier/{quantity}"
+
+
+def ntk(block: str, quantity: str) -> str:
+    """About the empirical neural tangent kernel of a block (E, W, rest or all)."""
+    return f"ntk/{block}/{quantity}"
+
+
+NTK_REFERENCE = "ntk/reference_step"
+"""Step of the kernel that drifts are measured against; 0 unless the diagnostic was switched on in a resumed run."""
+
+
+def health(quantity: str) -> str:
+    """About numerical health: ``softmax_collapse``, ``logit_norm``, non-finite counts and ``loss_spikes``."""
+    return f"health/{quantity}"
+
+
+def param_norm(block: str) -> str:
+    """Euclidean norm of the parameters of a block (E, W, rest or all)."""
+    return f"health/{block}/param_norm"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import lightning.pytorch  # noqa: F401 - its log handler keeps the stderr of its import, which must outlive a test
 import pytest
 import torch
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 
 from grok_lightning import metric_keys
-from grok_lightning.errors import require
+from grok_lightning.errors import ConfigError, require
 from grok_lightning.loggers.at_step import log_at_step
 
 Values = Mapping[str, float | list[float]]
@@ -51,6 +52,20 @@ class Periodic(Callback):
             return True
         return is_log_spaced(step, self.log_points_per_decade)
 
+    def check(self, trainer: Trainer) -> None:
+        """Refuse strategies under which a process does not hold every parameter.
+
+        Raises:
+            ConfigError: Unless the strategy is one device, or DistributedDataParallel.
+        """
+        strategy = trainer.strategy
+        whole = isinstance(strategy, SingleDeviceStrategy | DDPStrategy) and not isinstance(strategy, DeepSpeedStrategy)
+        if self.enabled and not whole:
+            raise ConfigError(
+                f"trainer.strategy = {type(strategy).__name__}: may shard the parameters, which {self.group} needs "
+                f"whole; use ddp, or set {self.group}.every_n_steps and {self.group}.log_points_per_decade to 0"
+            )
+
     def measure(self, trainer: Trainer, pl_module: LightningModule) -> Values:
         """Measure the current weights.
 
@@ -62,6 +77,11 @@ class Periodic(Callback):
             Full key → value.
         """
         return {}
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """See :meth:`check`."""
+        if stage == "fit":
+            self.check(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the weights that training starts from."""
@@ -88,14 +108,21 @@ class Periodic(Callback):
         """Continue."""
         self._measured_step, self.seconds = state_dict["measured_step"], state_dict["seconds"]
 
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the wall time of what happens inside to :attr:`seconds`."""
+        start = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - start
+
     def _run(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.global_step == self._measured_step:
             return
         self._measured_step = trainer.global_step
-        start = time.perf_counter()
-        with untouched(pl_module):
+        with self.timed(), untouched(pl_module):
             values = dict(self.measure(trainer, pl_module))
-        self.seconds += time.perf_counter() - start
+        if not values:
+            return
         log_at_step(trainer, values | {metric_keys.seconds(self.group): self.seconds})
 
 
@@ -111,7 +138,7 @@ def is_log_spaced(step: int, points_per_decade: int) -> bool:
 def untouched(module: torch.nn.Module) -> Iterator[None]:
     """Leave the random number generators and every train/eval flag as they were, with gradients allowed inside."""
     modes = {name: child.training for name, child in module.named_modules()}
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices=devices), torch.inference_mode(False), torch.enable_grad():
         yield
     for name, child in module.named_modules():

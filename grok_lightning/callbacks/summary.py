@@ -1,6 +1,7 @@
 """How a run ended: the table on the screen and ``summary.json`` in the record."""
 
 import time
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -8,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from grok_lightning.callbacks.grokking import Grokking
+from grok_lightning.callbacks.periodic import Periodic
 from grok_lightning.loggers.run_record import RunRecord
 from grok_lightning.loggers.wandb_run import WandbRun
 
@@ -19,10 +21,14 @@ class Summary(Callback):
 
     Args:
         grokking: The clocks to report.
+        diagnostics: The measurements whose share of the time to report. They have to come after this callback, so
+            that the clock runs when they measure step 0.
     """
 
-    def __init__(self, grokking: Grokking) -> None:
+    def __init__(self, grokking: Grokking, diagnostics: Sequence[Periodic] = ()) -> None:
         self.grokking = grokking
+        self.diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.enabled]
+        self._seconds_before: dict[str, float] = {}
         self._start = self._evaluation_start = 0.0
         self._first_step = 0
         self._evaluation_seconds = 0.0
@@ -30,6 +36,7 @@ class Summary(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
         self._start, self._first_step = time.perf_counter(), trainer.global_step
+        self._seconds_before = {diagnostic.group: diagnostic.seconds for diagnostic in self.diagnostics}
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start timing an evaluation."""
@@ -58,6 +65,7 @@ class Summary(Callback):
             "seconds": round(seconds, 3),
             "steps_per_second": round(made / seconds, 3),
             "evaluation_share": round(self._evaluation_seconds / seconds, 4),
+            "diagnostics_share": self._shares(seconds),
             "clocks_steps": self.grokking.clocks().as_dict(),
             "thresholds": {
                 "mem": self.grokking.mem_threshold,
@@ -68,16 +76,23 @@ class Summary(Callback):
             "final_acc": {part: self.grokking.final(part) for part in self.grokking.accuracies},
         }
 
+    def _shares(self, seconds: float) -> dict[str, float]:
+        """Group of measurements → its share of the wall time since training started in this process."""
+        spent = {d.group: d.seconds - self._seconds_before.get(d.group, 0.0) for d in self.diagnostics}
+        return {group: round(own / seconds, 4) for group, own in spent.items()}
+
     def _report(self, trainer: Trainer, status: str) -> None:
         facts = {"status": status} | self._facts(trainer)
         record, wandb_run = _find(trainer, RunRecord), _find(trainer, WandbRun)
         if record is not None:
             record.write_json("summary.json", facts)
         if trainer.is_global_zero:
-            place = "not kept" if record is None else str(record.path)
-            Console(highlight=False).print(self._table(facts, place, _wandb_line(wandb_run)))
+            Console(highlight=False).print(self._table(facts))
+            # Plain lines, so that a path can be copied whole.
+            print(f"run directory: {'not kept' if record is None else record.path}")
+            print("\n".join(_wandb_lines(wandb_run)), flush=True)
 
-    def _table(self, facts: dict[str, Any], place: str, wandb_line: str) -> Table:
+    def _table(self, facts: dict[str, Any]) -> Table:
         table = Table(title=f"{facts['status']} after {facts['steps']} steps", show_header=False, title_justify="left")
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
@@ -95,8 +110,7 @@ class Summary(Callback):
             table.add_row(f"final {name} accuracy", "no such pairs" if value is None else f"{value:.4f}")
         rate = f"{facts['steps_per_second']:.0f} steps/s, {facts['evaluation_share']:.1%} of it evaluation"
         table.add_row("time", f"{facts['seconds']:.1f} s, {rate}")
-        table.add_row("run directory", place)
-        table.add_row("W&B", wandb_line)
+        table.add_row("diagnostics", _shares_line(facts["diagnostics_share"]))
         return table
 
 
@@ -104,15 +118,21 @@ def _find(trainer: Trainer, kind: type[L]) -> L | None:
     return next((logger for logger in trainer.loggers if isinstance(logger, kind)), None)
 
 
-def _wandb_line(run: WandbRun | None) -> str:
-    if run is None:
+def _shares_line(shares: dict[str, float]) -> str:
+    if not shares:
         return "off"
+    each = ", ".join(f"{group} {share:.1%}" for group, share in shares.items())
+    return f"{sum(shares.values()):.1%} of the time: {each}"
+
+
+def _wandb_lines(run: WandbRun | None) -> list[str]:
+    if run is None:
+        return ["W&B: off"]
     if run.failure is not None:
-        return f"stopped: {run.failure}"
-    directory = run.run_dir
+        return [f"W&B: stopped: {run.failure}"]
     if run.mode_reason == "online":
-        return f"online: {run.url}"
-    look = f"look: wandb leet {directory}; upload: wandb sync {directory}"
-    return (
-        run.mode_reason if directory is None or run.mode_reason.startswith("disabled") else f"{run.mode_reason}; {look}"
-    )
+        return [f"W&B: {run.url}"]
+    lines = [f"W&B: {run.mode_reason}"]
+    if run.run_dir is not None and not run.mode_reason.startswith("disabled"):
+        lines += [f"  look:   wandb leet {run.run_dir}", f"  upload: wandb sync {run.run_dir}"]
+    return lines

@@ -44,6 +44,7 @@ class ModularDataModule(LightningDataModule):
         chosen = get_task(task, exclude_zero)
         self.task_name = task if isinstance(task, str) else type(chosen).__name__
         self.table = build_table(chosen, p)
+        self.modulus = None if chosen.default_p is None else p or chosen.default_p
         self.strategy, self.split_seed, self.order_seed, self.batch_size = (
             split,
             split_seed,

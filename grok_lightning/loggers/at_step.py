@@ -1,6 +1,7 @@
 """Logging under the project's step convention."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from lightning.pytorch import Trainer
 from torch import Tensor
@@ -19,7 +20,7 @@ def log_at_step(trainer: Trainer, values: Mapping[str, float | list[float] | Ten
         values: Key (from :mod:`grok_lightning.metric_keys`) → scalar, or a small array: the run record keeps arrays
             as they are, W&B as histograms, and other loggers get the scalars only.
     """
-    plain = {key: value.item() if isinstance(value, Tensor) else value for key, value in values.items()}
+    plain: dict[str, Any] = {key: value.item() if isinstance(value, Tensor) else value for key, value in values.items()}
     scalars = {key: value for key, value in plain.items() if not isinstance(value, list)}
     for logger in trainer.loggers:
         takes_arrays = isinstance(logger, (RunRecord, WandbRun))

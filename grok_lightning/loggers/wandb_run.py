@@ -34,7 +34,7 @@ def is_reachable() -> bool:
 
     if os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"):
         return True
-    url = urlsplit(wandb.setup().settings.base_url)
+    url = urlsplit(os.environ.get("WANDB_BASE_URL") or wandb.setup().settings.base_url)
     port = url.port or (80 if url.scheme == "http" else 443)
     try:
         with socket.create_connection((url.hostname or "", port), timeout=REACH_SECONDS):
@@ -156,13 +156,18 @@ class WandbRun(WandbLogger):
 
     def _init(self, mode: str) -> None:
         self._wandb_init["mode"] = mode
-        Path(self._wandb_init["dir"] or ".").mkdir(parents=True, exist_ok=True)
+        directory = Path(self._wandb_init["dir"] or ".").absolute()  # W&B's own process may stand elsewhere
+        directory.mkdir(parents=True, exist_ok=True)
+        self._wandb_init["dir"] = str(directory)
         super().experiment  # noqa: B018 - the parent's property starts the run
 
     @property
     def run_dir(self) -> str | None:
         """Directory of the W&B files of this run, once it is started."""
-        return None if self._experiment is None else str(Path(self._experiment.dir).parent)
+        if self._experiment is None:
+            return None
+        path = Path(self._experiment.dir).parent
+        return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
     @property
     def url(self) -> str | None:

@@ -123,7 +123,7 @@ class GrokModule(LightningModule):
         values = self._take_scores()
         fitting = self.trainer.state.fn == "fit"
         # Lightning stamps what self.log sees in an evaluation with the step before; the loggers get the true one.
-        self.log_dict(values, logger=not fitting)
+        self.log_dict(values, logger=not fitting and bool(self.loggers))
         if fitting and not self.trainer.sanity_checking:
             log_at_step(self.trainer, values)
 
@@ -152,8 +152,12 @@ class GrokModule(LightningModule):
             return
         for name in OPTIMISATION:
             old, new = saved.get(name), self.hparams[name]
-            if name in saved and (tuple(old) if isinstance(old, list) else old) != new:
+            if name in saved and _plain(old) != _plain(new):
                 raise ConfigError(
                     f"model.{name} = {new}: the checkpoint was trained with {old}, which its optimiser state would "
                     "restore; give the same value, or start a new run"
                 )
+
+
+def _plain(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value  # a config file has lists where a default has tuples

@@ -9,16 +9,8 @@ import torch
 from torch import Tensor
 
 from grok_lightning.errors import require
-from grok_lightning.numerics.eigen import (
-    Density,
-    EigenResult,
-    MatVec,
-    failed,
-    given_direction,
-    norm,
-    own_generator,
-    random_direction,
-)
+from grok_lightning.numerics import eigen
+from grok_lightning.numerics.eigen import EigenResult, MatVec, norm
 
 Which = Literal["LA", "SA", "LM"]
 """Largest algebraic, smallest algebraic, largest magnitude (scipy's names)."""
@@ -33,8 +25,7 @@ _DROP = 0.7071
 class _Basis:
     """Rows V[:m], orthonormal, with ``A Vᵀ = Vᵀ T + β v_m e_{m-1}ᵀ``.
 
-    T is kept whole (float64, CPU): after a thick restart it is an arrow, after a breakdown it falls into
-    blocks.
+    T (float64, CPU) is kept whole: a thick restart makes it an arrow, a breakdown makes it fall into blocks.
     """
 
     def __init__(self, matvec: MatVec, start: Tensor, size: int, reduce: Reduce | None) -> None:
@@ -47,7 +38,7 @@ class _Basis:
         self.coupled = 0  # rows before V[m] to which T couples it
         self.beta = self.dropped = self.scale = self.eps = 0.0  # scale: largest |entry| of T, near ‖A‖
         self.finite, self.broken = True, False
-        self.density: Density | None = None
+        self.density: eigen.Density | None = None
 
     @property
     def noise(self) -> float:
@@ -90,7 +81,7 @@ class _Basis:
         return [float(x) for x in numbers.tolist()]
 
     def ritz(self, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        """Ritz values (m,), vectors (m, m) and residual bounds (m,) of the rows from ``first`` on."""
+        """Ritz values (m,), vectors (m, m), residual bounds (m,) of the rows from ``first`` on."""
         theta, S = torch.linalg.eigh(self.T[first : self.m, first : self.m])
         return theta, S, (self.beta * S[-1]).abs().clamp(min=self.dropped)
 
@@ -100,11 +91,11 @@ class _Basis:
             theta, S, _ = self.ritz()
             n, w = self.V.shape[1], S[0].square()
             trace, square = float(n * (w @ theta)), float(n * (w @ theta.square()))
-            self.density = Density(theta, w, trace, math.sqrt(square))
+            self.density = eigen.Density(theta, w, trace, math.sqrt(square))
 
     def restart_fresh(self, generator: torch.Generator) -> None:
         """Continue in the complement of an invariant subspace from a random vector."""
-        w = random_direction(self.V.shape[1], generator, self.V)
+        w = eigen.random_direction(self.V.shape[1], generator, self.V)
         for _ in range(3):
             w -= (self.V[: self.m] @ w) @ self.V[: self.m]
             w /= norm(w)
@@ -143,22 +134,20 @@ def lanczos(
     """The k extreme eigenpairs ``A v_i = λ_i v_i``, ‖v_i‖ = 1, of a symmetric A.
 
     A pair has converged when its residual ``‖A v − θ v‖ = β|s_mi| ≤ tol·max(|θ|, tiny)``, where ``tol·tiny``
-    is what rounding makes of a zero (eps^¾ ‖A‖); the eigenvalue is then off by residual²/gap at most, so 1e-3 gives
-    some 1e-6. The basis is fully reorthogonalised, so there are no ghost copies. On a breakdown (an invariant
-    subspace, also an exactly zero A) it continues from a fresh orthogonal vector as long as further copies of
-    a wanted eigenvalue may exist. A multiple eigenvalue of an operator that does not break down may be found
-    once only.
+    is what rounding makes of a zero (eps^¾ ‖A‖); θ is then off by residual²/gap at most. The basis is fully
+    reorthogonalised, so there are no ghost copies. On a breakdown (an invariant subspace, also an exactly zero
+    A) it continues from a fresh orthogonal vector as long as further copies of a wanted eigenvalue may exist.
+    A multiple eigenvalue of an operator that does not break down may be found once only.
 
     Args:
         matvec: ``v ↦ A v``; its float32 products are enough.
         n: Size of A.
         k: Number of pairs; reduced to n.
-        which: ``LA`` the largest, ``SA`` the smallest, ``LM`` the largest in magnitude. Small and large ends
-            are both reported in any case, though not waited for.
-        tol: Relative residual. Measured on a grokking MLP: 1e-3 gives five values to 1e-5, 3e-3 the top one to
-            1e-4; at 1e-2 a second eigenvalue 1 % below was once taken for the top one.
-        max_krylov: Rows of the basis, memory ``(max_krylov + 1)·n``; beyond it the iteration restarts
-            thickly.
+        which: ``LA`` the largest, ``SA`` the smallest, ``LM`` the largest in magnitude. Both ends are
+            reported in any case, though not waited for.
+        tol: Relative residual. Measured on a grokking MLP: 1e-3 gives five values to 1e-5, 3e-3 the top one
+            to 1e-4; at 1e-2 a second eigenvalue 1 % below was once taken for the top one.
+        max_krylov: Rows of the basis, memory ``(max_krylov + 1)·n``; beyond it comes a thick restart.
         max_matvec: Products after which it gives up, with ``converged`` false.
         seed: Seed of an own CPU generator for the start vector, the same on every device.
         start: Warm start, shape (n,), e.g. ``EigenResult.next_start`` of the previous probe. Cheaper, but a
@@ -176,18 +165,13 @@ def lanczos(
     require(which in ("LA", "SA", "LM"), "hessian.which", which, "must be LA, SA or LM")
     require(max_matvec >= k, "hessian.max_matvec", max_matvec, f"must be k = {k} or more")
     begin, k = time.perf_counter(), min(k, n)
-    generator = own_generator(seed)
+    generator = eigen.own_generator(seed)
     like = torch.empty(0, dtype=dtype, device=device)
-    first = random_direction(n, generator, like) if start is None else given_direction(start, n, like)
+    warm = start is not None
+    first = eigen.random_direction(n, generator, like) if start is None else eigen.given_direction(start, n, like)
     basis = _Basis(matvec, first, min(n, max(max_krylov, k + 6)), reduce)
-    while basis.n_matvec < max_matvec:
-        basis.expand()
-        if not basis.finite:
-            break
-        if _invariant(basis, k, which, tol):
-            basis.break_off()
-        if _finished(basis, k, which, tol):
-            break
+    basis.expand()
+    while not _finished(basis, k, which, tol) and basis.n_matvec < max_matvec:
         full = basis.m == len(basis.V) - 1
         if basis.broken or full:
             basis.measure_density()
@@ -195,7 +179,8 @@ def lanczos(
             basis.restart_fresh(generator)
         if full:
             basis.restart_thick(_kept(basis, k, which))
-    return _result(basis, k, which, tol, time.perf_counter() - begin, start is not None)
+        basis.expand()
+    return _result(basis, k, which, tol, time.perf_counter() - begin, warm)
 
 
 def _order(theta: Tensor, which: Which) -> Tensor:
@@ -214,16 +199,15 @@ def _within(basis: _Basis, theta: Tensor, bounds: Tensor, tol: float) -> Tensor:
     return bounds <= (tol * theta.abs()).clamp(min=basis.noise)
 
 
-def _invariant(basis: _Basis, k: int, which: Which, tol: float) -> bool:
-    """Whether the rows span an invariant subspace as far as the wanted values can tell."""
-    theta = basis.ritz()[0]
-    smallest = float(theta[_order(theta, which)[:k]].abs().min()) if basis.m >= k else 0.0
-    return basis.m == basis.V.shape[1] or basis.beta <= max(0.1 * tol * smallest, basis.noise)
-
-
 def _finished(basis: _Basis, k: int, which: Which, tol: float) -> bool:
+    """Whether to stop; breaks the basis off if it is invariant as far as the wanted values can tell."""
+    if not basis.finite:
+        return True
     theta, _, bounds = basis.ritz()
     wanted = _order(theta, which)[:k]
+    smallest = float(theta[wanted].abs().min()) if basis.m >= k else 0.0
+    if basis.m == basis.V.shape[1] or basis.beta <= max(0.1 * tol * smallest, basis.noise):
+        basis.break_off()
     if basis.m < k or basis.m == basis.V.shape[1]:
         return basis.m >= k
     if not bool(_within(basis, theta[wanted], bounds[wanted], tol).all()):
@@ -242,7 +226,7 @@ def _finished(basis: _Basis, k: int, which: Which, tol: float) -> bool:
 
 def _result(basis: _Basis, k: int, which: Which, tol: float, seconds: float, warm: bool) -> EigenResult:
     if not basis.finite:
-        return failed("lanczos", k, basis.V, basis.n_matvec, seconds, warm)
+        return eigen.failed("lanczos", k, basis.V, basis.n_matvec, seconds, warm)
     if not warm:
         basis.measure_density()
     theta, S, bounds = basis.ritz()

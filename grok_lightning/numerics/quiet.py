@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+_PER_BACKEND = torch.__version__ >= "2.9"
+
 
 def unwrap(net: nn.Module) -> nn.Module:
     """The module inside torch.compile and data-parallel wrappers, which allow no second derivative."""
@@ -39,27 +41,27 @@ def exact(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _float32() -> Iterator[None]:
-    """Matrix products of float32 in full float32.
+    """Matrix products of float32 in full float32; both generations of torch's settings are set and restored.
 
-    From torch 2.9 on there are knobs per backend, and reading the older one raises once a user has set those.
+    Torch 2.9 added one per backend, and raises where the older one is read after they have been set apart.
     """
-    if torch.__version__ < "2.9":
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
-        return
-    knobs = [getattr(torch.backends, name).matmul for name in ("cuda", "mkldnn")]
-    precisions = [knob.fp32_precision for knob in knobs]
+    backends = [getattr(torch.backends, name).matmul for name in ("cuda", "mkldnn")] if _PER_BACKEND else []
+    precisions = [backend.fp32_precision for backend in backends]
     try:
-        for knob in knobs:
-            knob.fp32_precision = "ieee"
+        overall = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        overall = None
+    try:
+        if overall is not None:
+            torch.set_float32_matmul_precision("highest")
+        for backend in backends:
+            backend.fp32_precision = "ieee"
         yield
     finally:
-        for knob, precision in zip(knobs, precisions, strict=True):
-            knob.fp32_precision = precision
+        if overall is not None:
+            torch.set_float32_matmul_precision(overall)
+        for backend, precision in zip(backends, precisions, strict=True):
+            backend.fp32_precision = precision
 
 
 @contextmanager

@@ -266,6 +266,32 @@ def test_nothing_of_the_module_or_the_process_changes():
         assert p._version == version
 
 
+class Witness(nn.Module):
+    """Notes the settings that its forward runs under."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.drop, self.seen = mlp(), nn.Dropout(0.5), []
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.seen.append((torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu"), self.drop.training))
+        return self.drop(self.net(tokens))
+
+
+def test_the_forward_runs_in_eval_mode_and_full_precision():
+    net, (tokens, labels) = Witness(), data(20)
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16), HessianOperator(net, tokens, labels, {}) as op:
+            pass
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    assert set(net.seen) == {("highest", False, False)}
+    assert op.loss_value == pytest.approx(cross_entropy(net.net(tokens), labels).item(), rel=1e-6)
+    assert net.drop.training
+
+
 def test_a_step_of_the_optimiser_does_not_reach_the_operator():
     net, (tokens, labels) = mlp(), data(20)
     v = torch.randn(net.E.numel())
@@ -297,6 +323,23 @@ def test_inference_mode_autocast_and_low_precision_do_not_matter():
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(precision)
+
+
+@pytest.mark.skipif(torch.__version__ < "2.9", reason="needs a precision per backend")
+def test_a_precision_set_per_backend_is_respected_and_restored():
+    net, (tokens, labels) = mlp(), data(20)
+    backend, seen = torch.backends.mkldnn.matmul, []
+    before = backend.fp32_precision
+    backend.fp32_precision = "bf16"
+    try:
+        with pytest.raises(RuntimeError):  # what makes this a case of its own
+            torch.get_float32_matmul_precision()
+        with HessianOperator(net, tokens, labels, {}, loss=lambda x, y: seen.append(backend.fp32_precision) or x.sum()):
+            pass
+        assert backend.fp32_precision == "bf16"
+    finally:
+        backend.fp32_precision = before
+    assert set(seen) == {"ieee"}
 
 
 class Odd(nn.Module):

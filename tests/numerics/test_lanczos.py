@@ -112,6 +112,27 @@ def test_independent_blocks_are_reached_from_a_start_vector_inside_one():
     assert result.eigenvalues.tolist() == pytest.approx([20.0, 10.0, 3.0, 2.0], rel=1e-12)
 
 
+def test_a_nearly_invariant_subspace_keeps_an_honest_residual():
+    """Its remainder is dropped at this tolerance: the residual has to say so."""
+    A = torch.diag(torch.tensor([3.0, 2.0, 1.5, 0.1, 0.2, 0.3], dtype=F64))
+    A[2, 3] = A[3, 2] = 1e-5
+    start = torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+    result = lanczos(lambda v: A @ v, 6, 2, start=start, tol=1e-3, dtype=F64)
+    truth = true_residuals(A, result)
+    assert truth.max() > 1e-6
+    assert (result.residuals >= truth * (1 - 1e-9)).all()
+    assert result.converged.all()
+
+
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+def test_a_spectrum_over_many_decades_keeps_the_basis_orthonormal(dtype):
+    """The remainder of a step is small against the product, so one Gram-Schmidt pass is not enough."""
+    values = torch.logspace(0, -6, 60, dtype=F64)
+    A = rotated(values).to(dtype)
+    result = lanczos(lambda v: A @ v, 60, 8, tol=1e-4, dtype=dtype)
+    assert is_orthonormal(result.eigenvectors, 1e-13 if dtype == F64 else 1e-6)
+
+
 def test_no_ghost_copies_in_float32():
     """Without reorthogonalisation the top value comes back again and again once it has converged."""
     values = torch.cat([torch.tensor([100.0, 50.0]), torch.linspace(0, 1, 400)])

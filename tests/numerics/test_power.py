@@ -62,6 +62,9 @@ def test_zero_null_space_nan_and_too_many():
     assert zero.converged.all()
     rank_one = power_iteration(diagonal([1.0, 0.0, 0.0]), 3, 5, dtype=F64)
     torch.testing.assert_close(rank_one.eigenvalues, torch.tensor([1.0, 0, 0], dtype=F64), rtol=0, atol=1e-12)
+    u = torch.nn.functional.normalize(torch.arange(1.0, 31.0), dim=0)
+    outer = power_iteration(lambda v: (u @ v) * u, 30, 3)  # rounding leaves a trace of u after deflation
+    torch.testing.assert_close(outer.eigenvalues, torch.tensor([1.0, 0, 0], dtype=F64), rtol=0, atol=1e-6)
     nan = power_iteration(lambda v: v * math.nan, 20, 2)
     assert nan.eigenvalues.isnan().all()
     assert not nan.converged.any()
