@@ -123,4 +123,5 @@ def _quiet() -> None:
     logging.getLogger("lightning.fabric.utilities.rank_zero").addFilter(_is_news)
     logging.getLogger("lightning.fabric.utilities.seed").addFilter(_is_news)
     warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # every process evaluates the whole table
+    warnings.filterwarnings("ignore", message=".*no logger configured.*")  # validate and test print only
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="jsonargparse")

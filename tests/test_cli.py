@@ -19,7 +19,7 @@ from grok_lightning import metric_keys
 
 ADDITION = ROOT / "configs" / "addition.yaml"
 SHORT = ["--trainer.max_steps", 40, "--trainer.val_check_interval", 20, "--trainer.log_every_n_steps", 10]
-DIAGNOSTICS_OFF: list[object] = []
+DIAGNOSTICS_OFF = ["--config", ROOT / "configs" / "diagnostics" / "off.yaml"]
 MODELS = ["EmbeddingMLP", "Transformer"]
 
 
@@ -113,13 +113,13 @@ def test_provenance_and_summary_say_what_a_reader_needs(cli):
 
 
 def test_wandb_gets_the_same_keys_and_the_whole_config(cli):
-    fit(cli, "--model.c", 3)
+    fit(cli, "--model.c", 3, "--config", ROOT / "configs" / "diagnostics" / "default.yaml")
     (run,) = runs()
     (file,) = Path("runs/wandb").glob("offline-run-*/run-*.wandb")
     assert run.name in file.name
     ours = {key for line in metrics(run, timed=True) for key in line} - {"step", "_timestamp"}
     rows = history(file)
-    assert ours <= {key for row in rows for key in row}
+    assert ours <= {key.removesuffix("._type") for row in rows for key in row}  # an array is a histogram there
     by_step = {row["trainer/global_step"]: row for row in rows if metric_keys.acc("val") in row}
     for line in metrics(run):
         if metric_keys.acc("val") in line:
@@ -144,14 +144,15 @@ def test_a_logger_overlay_overrides(cli, config, monkeypatch, mode, files):
     assert {"offline": "offline, as asked", "disabled": "disabled", "online": "not logged in"}[mode] in done.out
 
 
-def test_an_unreachable_server_costs_seconds_and_no_data(cli, monkeypatch):
+def test_an_unreachable_server_costs_seconds_and_no_data(monkeypatch):
     monkeypatch.delenv("WANDB_MODE")
-    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    start = time.monotonic()
-    done = fit(cli)
-    assert time.monotonic() - start < 30
-    assert "does not answer" in done.out
+    server = {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
+    command = [sys.executable, "-m", "grok_lightning", "fit", "--config", ADDITION, *DIAGNOSTICS_OFF, *SHORT]
+    done = subprocess.run(  # a process of its own: W&B remembers a login for as long as it lives
+        [str(word) for word in command], env=os.environ | server, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "does not answer" in done.stdout
     assert len(history(next(Path("runs/wandb").glob("offline-run-*/run-*.wandb")))) > 4
 
 
@@ -285,7 +286,7 @@ def test_jobs_on_a_checkpoint(cli, job):
     done = cli(job, "--config", run / "config.yaml", "--ckpt_path", run / "checkpoints" / "last.ckpt")
     assert done.status == 0, done.err
     if job != "predict":
-        assert "test/acc" in done.out
+        assert "test/acc" in done.out.replace("\n", "")
     assert runs() == [run]
 
 

@@ -12,6 +12,7 @@ OVERLAYS = sorted(
     path for path in CONFIGS.rglob("*.yaml") if path not in FULL and path.parent.name != "model" and path.stem != "ddp"
 )
 MODELS = sorted((CONFIGS / "model").glob("*.yaml"))
+OFF = ["--config", CONFIGS / "diagnostics" / "off.yaml"]
 FEW = ["--trainer.max_steps", 4, "--trainer.val_check_interval", 2, "--trainer.log_every_n_steps", 2]
 
 
@@ -26,7 +27,7 @@ def check(done):
 
 @pytest.mark.parametrize("path", FULL, ids=name)
 def test_config(cli, path):
-    check(cli("fit", "--config", path, *FEW))
+    check(cli("fit", "--config", path, *OFF, *FEW))
     assert len(list(Path("runs").glob("*/*/summary.json"))) == 1
 
 
@@ -38,7 +39,7 @@ def test_overlay(cli, path):
 @pytest.mark.parametrize("path", MODELS, ids=name)
 def test_model_file(cli, path):
     base = CONFIGS / ("embedding_free.yaml" if "free" in path.name else "addition.yaml")
-    check(cli("fit", "--config", base, "--model", path, *FEW))
+    check(cli("fit", "--config", base, "--model", path, *OFF, *FEW))
 
 
 def test_nothing_is_left_out():

@@ -123,7 +123,7 @@ class GrokModule(LightningModule):
         values = self._take_scores()
         fitting = self.trainer.state.fn == "fit"
         # Lightning stamps what self.log sees in an evaluation with the step before; the loggers get the true one.
-        self.log_dict(values, logger=not fitting and bool(self.loggers))
+        self.log_dict(values, logger=not fitting)
         if fitting and not self.trainer.sanity_checking:
             log_at_step(self.trainer, values)
 

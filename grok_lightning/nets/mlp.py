@@ -12,6 +12,9 @@ from grok_lightning.nets.base import SEQUENCE_LENGTH, Net
 OPERAND_SLOTS = {"a": 0, "b": 2}
 """Positions of the operands in ``[a, OP, b, EQ]``."""
 
+SYMBOL_SLOTS = [1, 3]
+"""Positions of OP and EQ."""
+
 
 def _check_sizes(**sizes: int) -> None:
     for name, value in sizes.items():
@@ -81,14 +84,19 @@ class EmbeddingMLPNet(Net):
         return hidden
 
     def _gathered(self, tokens: Tensor) -> Tensor:
-        d = self.E.shape[1]
-        W = self.first.weight.view(-1, SEQUENCE_LENGTH, d)  # (hidden, slot, d)
-        EW = self.E @ W.permute(1, 2, 0)  # (slot, V, hidden)
+        W = self.first.weight.view(-1, SEQUENCE_LENGTH, self.E.shape[1])  # (hidden, slot, d)
+        slots = list(OPERAND_SLOTS.values())
+        rows: Tensor = self.first.bias
+        if tokens.is_cpu and bool((tokens[:, SYMBOL_SLOTS] == tokens[:1, SYMBOL_SLOTS]).all()):
+            for slot in SYMBOL_SLOTS:  # OP and EQ are the same in every row, so one row of E·W_sᵀ serves them all
+                rows = rows + W[:, slot] @ self.E[tokens[0, slot]]
+        else:  # looking would make a GPU wait
+            slots += SYMBOL_SLOTS
+        EW = self.E @ W[:, slots].permute(1, 2, 0)  # (slot, V, hidden)
         # Not embedding_bag, which would sum in one pass: it has no second derivative, and the Hessian needs one.
-        x: Tensor = self.first.bias
-        for slot in range(SEQUENCE_LENGTH):
-            x = x + F.embedding(tokens[:, slot], EW[slot])
-        return x
+        for product, slot in zip(EW, slots, strict=True):
+            rows = F.embedding(tokens[:, slot], product) + rows
+        return rows
 
     def first_layer_names(self) -> set[str]:
         """The first linear layer, weight and bias."""

@@ -73,6 +73,15 @@ def test_both_forms_of_the_first_layer_have_the_same_gradients():
         assert torch.allclose(a, b, atol=1e-10, rtol=0)
 
 
+def test_equal_symbols_are_read_once():
+    net = NETS["mlp"]().double()
+    tokens = TOKENS.clone()
+    tokens[:, 1], tokens[:, 3] = 7, 8
+    assert torch.allclose(net._gathered(tokens), net._concatenated(tokens), atol=1e-12)
+    tokens[-1, 3] = 0  # one row that differs must not be read as the others are
+    assert torch.allclose(net._gathered(tokens), net._concatenated(tokens), atol=1e-12)
+
+
 def test_slot_products_add_up_to_the_first_layer():
     net = NETS["mlp"]().double()
     parts = net.matrices()
