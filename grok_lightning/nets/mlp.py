@@ -87,10 +87,11 @@ class EmbeddingMLPNet(Net):
         W = self.first.weight.view(-1, SEQUENCE_LENGTH, self.E.shape[1])  # (hidden, slot, d)
         slots = list(OPERAND_SLOTS.values())
         rows: Tensor = self.first.bias
-        if tokens.is_cpu and bool((tokens[:, SYMBOL_SLOTS] == tokens[:1, SYMBOL_SLOTS]).all()):
+        may_look = tokens.is_cpu and not torch.compiler.is_compiling()  # elsewhere it would wait, or break the graph
+        if may_look and bool((tokens[:, SYMBOL_SLOTS] == tokens[:1, SYMBOL_SLOTS]).all()):
             for slot in SYMBOL_SLOTS:  # OP and EQ are the same in every row, so one row of E·W_sᵀ serves them all
                 rows = rows + W[:, slot] @ self.E[tokens[0, slot]]
-        else:  # looking would make a GPU wait
+        else:
             slots += SYMBOL_SLOTS
         EW = self.E @ W[:, slots].permute(1, 2, 0)  # (slot, V, hidden)
         # Not embedding_bag, which would sum in one pass: it has no second derivative, and the Hessian needs one.
