@@ -30,6 +30,8 @@ from grok_lightning.numerics.lanczos import lanczos
 from grok_lightning.numerics.power import power_iteration
 
 BLOCKS = ("embedding", "first_layer", "all")
+TOLS = {5: 1e-3, 1: 3e-3}
+"""Number of eigenvalues → relative residual at which our Lanczos stops."""
 
 
 @dataclass
@@ -71,6 +73,18 @@ class Problem:
 
     def operator(self, dtype: torch.dtype = torch.float32) -> HessianOperator:
         return HessianOperator(self.net, self.tokens, self.labels, self.net.blocks(), dtype=dtype)
+
+
+def prepared(seed: int, gap: int) -> tuple[Problem, dict[int, dict[str, Tensor]]]:
+    """The problem after 300 steps; number of eigenvalues → block → warm start from ``gap`` steps earlier."""
+    problem, starts = Problem(seed), {}
+    problem.train(300 - gap)
+    with problem.operator() as op:
+        for k, tol in TOLS.items():
+            found = {b: lanczos(op.matvec(b), op.sizes[b], k, tol=tol).next_start for b in BLOCKS}
+            starts[k] = {block: start for block, start in found.items() if start is not None}
+    problem.train(gap)
+    return problem, starts
 
 
 def clocked(f: Callable[[], object]) -> float:
@@ -208,22 +222,14 @@ def main() -> None:
     parser.add_argument("--fast", action="store_true", help="leave power iteration out")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    problem = Problem(args.seed)
-    problem.train(300 - args.gap)
-    starts: dict[int, dict[str, Tensor]] = {}
-    tols = {5: 1e-3, 1: 3e-3}
-    with problem.operator() as op:
-        for k, tol in tols.items():
-            found = {b: lanczos(op.matvec(b), op.sizes[b], k, tol=tol).next_start for b in BLOCKS}
-            starts[k] = {block: start for block, start in found.items() if start is not None}
-    problem.train(args.gap)
+    problem, starts = prepared(args.seed, args.gap)
     print(f"{len(problem.labels)} pairs, torch {torch.__version__}, {args.threads} thread(s)")
     truth = reference(problem, 5)
     with problem.operator() as op:
         print(f"loss {op.loss_value:.4f}; parameters { ({b: op.sizes[b] for b in BLOCKS}) }")
         hvp_costs(problem, op, args.rounds)
     print(f"warm starts come from {args.gap} steps earlier")
-    for k, tol in tols.items():
+    for k, tol in TOLS.items():
         units: dict[str, list[float]] = {"gathered": [], "plain": []}
         repeats = []
         for i in range(args.repeats):
