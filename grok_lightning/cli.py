@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger
@@ -146,7 +146,7 @@ class GrokCLI(LightningCLI):
     def _refuse_early(self, unrecorded: bool) -> None:
         """Refuse what only shows once the parts are built, before anything is written."""
         self._get(self.config_init, "grokking").resolve_part(self.datamodule)
-        if not unrecorded and rank_zero_only.rank == 0:
+        if not unrecorded and getattr(rank_zero_only, "rank", 0) == 0:
             self.record.check()
 
     def _loggers(self, asked: Any) -> list[Logger]:
@@ -160,8 +160,10 @@ class GrokCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Refuse batches that cannot be dealt to so many processes, and strategies that hide parameters."""
-        for diagnostic in (callback for callback in self.trainer.callbacks if isinstance(callback, Periodic)):
-            diagnostic.check(self.trainer)
+        callbacks: list[Callback] = getattr(self.trainer, "callbacks")  # noqa: B009 - lightning sets it untyped
+        for diagnostic in callbacks:
+            if isinstance(diagnostic, Periodic):
+                diagnostic.check(self.trainer)
         self.datamodule.batch_order(world_size=self.trainer.world_size)
 
 

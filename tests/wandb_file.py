@@ -38,8 +38,7 @@ def records(path: Path) -> Iterator[Any]:
 
 def history(path: Path) -> list[dict[str, Any]]:
     """One dict per logged line, key → value; a histogram is a dict with ``_type``, ``bins`` and ``values``."""
-    lines = [record.history for record in records(path) if record.WhichOneof("record_type") == "history"]
-    return [{_key(item): json.loads(item.value_json) for item in line.item} for line in lines]
+    return [_nested(record.history.item) for record in records(path) if record.WhichOneof("record_type") == "history"]
 
 
 def config(path: Path) -> dict[str, Any]:
@@ -49,9 +48,16 @@ def config(path: Path) -> dict[str, Any]:
         kind = record.WhichOneof("record_type")
         if kind in ("run", "config"):
             updates = record.run.config.update if kind == "run" else record.config.update
-            found |= {_key(item): json.loads(item.value_json) for item in updates}
+            found |= _nested(updates)
     return found
 
 
-def _key(item: Any) -> str:
-    return ".".join(item.nested_key) or item.key
+def _nested(items: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in items:
+        *outer, last = list(item.nested_key) or [item.key]
+        inner = found
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        inner[last] = json.loads(item.value_json)
+    return found

@@ -15,6 +15,9 @@ from grok_lightning.nets.base import Net
 from grok_lightning.numerics.balance import BalanceMeter
 from grok_lightning.numerics.spectra import largest_singular_value
 
+COUNT_EVERY = 100
+"""Steps whose tokens are counted at once: each takes a tenth of the time it would take between training steps."""
+
 _OF_TOKENS = ("f_E", "f_OP", "f_EQ", "f_W", "predicted_c")
 _OF_UPDATES = ("grad_norm_E", "grad_norm_W", "grad_ratio", "update_norm_E", "update_norm_W", "update_ratio")
 
@@ -36,11 +39,12 @@ class Balance(Periodic):
 
     group = "balance"
 
-    def __init__(self, every_n_steps: int = 100, log_points_per_decade: int = 0) -> None:
+    def __init__(self, every_n_steps: int = 500, log_points_per_decade: int = 0) -> None:
         super().__init__(every_n_steps, log_points_per_decade)
         self._meter: BalanceMeter | None = None
         self._counted_step = 0
         self._tokens: list[Tensor] = []  # of the micro-batches of one step
+        self._steps: list[Tensor] = []  # tokens of whole steps, not yet counted
         self._before: list[tuple[Tensor, Tensor]] = []  # (weight, gradient) of E and the matrices of W
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -67,9 +71,11 @@ class Balance(Periodic):
                 self._tokens.append(_global_tokens(trainer, batch.tokens))
                 if trainer.global_step > self._counted_step:
                     self._counted_step = trainer.global_step
-                    self._meter.count_tokens(torch.cat(self._tokens))
+                    self._steps.append(torch.cat(self._tokens) if len(self._tokens) > 1 else self._tokens[0])
                     self._tokens = []
                     self._add_update(net_of(pl_module))
+                    if len(self._steps) >= COUNT_EVERY:
+                        self._count()
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
     def measure(self, trainer: Trainer, pl_module: LightningModule) -> Values:
@@ -77,9 +83,10 @@ class Balance(Periodic):
         meter, weights = self._meter, _matrices(net_of(pl_module))
         if meter is None:
             return {}
-        sigma_E, sigma_W = largest_singular_value(weights[0]), largest_singular_value(torch.cat(weights[1:]))
+        self._count()
+        top_e, top_w = largest_singular_value(weights[0]), largest_singular_value(torch.cat(weights[1:]))
         missing = (() if meter.steps else _OF_TOKENS) + (() if meter.measured else _OF_UPDATES)
-        summary = meter.summary(sigma_E, sigma_W)
+        summary = meter.summary(top_e, top_w)
         values: dict[str, float | list[float]] = {
             balance(quantity): number for quantity, number in summary.items() if quantity not in missing
         }
@@ -94,6 +101,7 @@ class Balance(Periodic):
 
     def state_dict(self) -> dict[str, Any]:
         """The open window."""
+        self._count()
         meter = None if self._meter is None else self._meter.state_dict()
         return super().state_dict() | {"meter": meter, "counted_step": self._counted_step}
 
@@ -103,6 +111,12 @@ class Balance(Periodic):
         self._counted_step = state_dict["counted_step"]
         if self._meter is not None and state_dict["meter"] is not None:
             self._meter.load_state_dict(state_dict["meter"])
+
+    def _count(self) -> None:
+        for tokens in self._steps:
+            assert self._meter is not None  # without one nothing is collected
+            self._meter.count_tokens(tokens)
+        self._steps = []
 
     def _add_update(self, net: Net) -> None:
         if self._meter is None or not self._before:
@@ -116,9 +130,9 @@ class Balance(Periodic):
 def _matrices(net: Net) -> list[Tensor]:
     """E, then the matrices that read it; nothing where one of the two is missing."""
     blocks, params = net.blocks(), dict(net.named_parameters())
-    first = [params[name] for name in blocks.get("first_layer", []) if params[name].ndim == 2]
-    E = [params[name] for name in blocks.get("embedding", [])]
-    return E + first if E and first else []
+    embedding: list[Tensor] = [params[name] for name in blocks.get("embedding", [])]
+    first: list[Tensor] = [params[name] for name in blocks.get("first_layer", []) if params[name].ndim == 2]
+    return embedding + first if embedding and first else []
 
 
 def _gradient(weight: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Fourier(Periodic):
     def __init__(
         self,
         every_n_steps: int = 0,
-        log_points_per_decade: int = 2,
+        log_points_per_decade: int = 1,
         threshold: float = KEY_THRESHOLD,
         progress_losses: bool | None = None,
     ) -> None:
@@ -51,13 +51,13 @@ class Fourier(Periodic):
 
     def measure(self, trainer: Trainer, pl_module: LightningModule) -> Values:
         """Spectra of E, and one forward over the table for addition."""
-        data, E = datamodule_of(trainer), net_of(pl_module).matrices().get("E")
+        data, embedding = datamodule_of(trainer), net_of(pl_module).matrices().get("E")
         p = data.modulus
-        if E is None or p is None:
+        if embedding is None or p is None:
             return {}
-        spectra = {"natural": natural_spectrum(E, p)}
+        spectra = {"natural": natural_spectrum(embedding, p)}
         if data.task_name in ("multiplication", "division") and is_prime(p) and p > 2:
-            spectra["discrete_log"] = discrete_log_spectrum(E, p)
+            spectra["discrete_log"] = discrete_log_spectrum(embedding, p)
         values: dict[str, float | list[float]] = {}
         for order, norms in spectra.items():
             values[metric_keys.fourier(order, "spectrum")] = norms.tolist()

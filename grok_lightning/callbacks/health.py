@@ -39,7 +39,7 @@ class Health(Periodic):
 
     def __init__(
         self,
-        every_n_steps: int = 100,
+        every_n_steps: int = 500,
         log_points_per_decade: int = 0,
         factor: float = 10.0,
         window: int = 10,
@@ -67,7 +67,7 @@ class Health(Periodic):
         net = net_of(pl_module)
         tokens, labels = pairs(trainer, datamodule_of(trainer).rows("train_full"))
         sums = torch.zeros(3, device=tokens.device)
-        for logits, chunk in zip(logits_by_chunk(trainer, net, tokens), labels.split(CHUNK), strict=True):
+        for logits, chunk in zip(logits_by_chunk(trainer, net, tokens), torch.split(labels, CHUNK), strict=True):
             means = torch.stack([softmax_collapse_fraction(logits, chunk), logit_norm(logits)])
             sums += torch.cat([means * len(chunk), nonfinite_count([logits]).to(sums)[None]])
         collapse, norm, bad = (sums / torch.tensor([len(labels), len(labels), 1], device=sums.device)).tolist()

@@ -42,7 +42,7 @@ def pairs(trainer: Trainer, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 def logits_by_chunk(trainer: Trainer, net: Net, tokens: Tensor) -> Iterator[Tensor]:
     """Logits in the precision of the run, at most :data:`CHUNK` rows at a time, without gradients."""
-    for chunk in tokens.split(CHUNK):
+    for chunk in torch.split(tokens, CHUNK):
         with torch.no_grad(), undisturbed(net, tokens.device), trainer.precision_plugin.forward_context():
             logits = net(chunk)
         yield logits

@@ -48,9 +48,9 @@ class NTK(Periodic):
         if not self._reference:
             self._reference, self._reference_step = kernels, trainer.global_step
         values: dict[str, float] = {NTK_REFERENCE: float(self._reference_step)}
-        for block, K in kernels.items():
-            values[ntk(block, "relative_drift")] = relative_drift(K, self._reference[block])
-            values[ntk(block, "one_minus_cka")] = one_minus_cka(K, self._reference[block])
+        for block, kernel in kernels.items():
+            values[ntk(block, "relative_drift")] = relative_drift(kernel, self._reference[block])
+            values[ntk(block, "one_minus_cka")] = one_minus_cka(kernel, self._reference[block])
         return values
 
     def state_dict(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class Periodic(Callback):
     """A measurement of the weights after chosen numbers of updates.
 
     It runs at step t if ``every_n_steps`` divides t, or if t is one of the log-spaced steps
-    ``round(10^(k / log_points_per_decade))``, k = 0, 1, …; and, unless both are 0 (which switches it off), on the
+    ``round(10^(k / log_points_per_decade))``, k = 1, 2, …; and, unless both are 0 (which switches it off), on the
     weights before the first and after the last update. Subclasses give :attr:`group` and :meth:`measure`.
 
     Args:
@@ -84,8 +84,8 @@ class Periodic(Callback):
             self.check(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Measure the weights that training starts from."""
-        if self.enabled:
+        """Measure the weights that training starts from; those of a resumed run only on the chosen steps."""
+        if self.enabled and (trainer.global_step == 0 or self.is_due(trainer.global_step)):
             self._run(trainer, pl_module)
 
     def on_train_batch_end(
@@ -127,11 +127,11 @@ class Periodic(Callback):
 
 
 def is_log_spaced(step: int, points_per_decade: int) -> bool:
-    """Whether step is ``round(10^(k / points_per_decade))`` for some whole k ≥ 0."""
-    if step < 1 or points_per_decade < 1:
+    """Whether step is ``round(10^(k / points_per_decade))`` for some whole k ≥ 1."""
+    if step < 2 or points_per_decade < 1:
         return False
     k = round(points_per_decade * torch.tensor(float(step), dtype=torch.float64).log10().item())
-    return any(round(10 ** (near / points_per_decade)) == step for near in (k - 1, k, k + 1) if near >= 0)
+    return any(round(10 ** (near / points_per_decade)) == step for near in (k - 1, k, k + 1) if near >= 1)
 
 
 @contextmanager

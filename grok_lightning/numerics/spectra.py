@@ -38,7 +38,7 @@ def singular_values(matrix: Tensor) -> Tensor:
 
 
 def largest_singular_value(matrix: Tensor) -> float:
-    """``σ_max = √λ_max(M Mᵀ)`` in float64, of the smaller of the two Gram matrices: cheaper than all of them.
+    """``σ_max = √λ_max(M Mᵀ)`` in float64, of the smaller of the two Gram matrices; cheaper than all values.
 
     Args:
         matrix: Real, shape (m, n), m, n ≥ 1.
@@ -51,7 +51,8 @@ def largest_singular_value(matrix: Tensor) -> float:
     if not bool(torch.isfinite(M).all()):
         return float("nan")
     peak = M.abs().max().clamp(min=torch.finfo(torch.float64).tiny)  # so that no square over- or underflows
-    return float(peak * torch.linalg.eigvalsh((M / peak) @ (M / peak).T)[-1].clamp(min=0).sqrt())
+    M = M / peak
+    return float(peak * torch.linalg.eigvalsh(M @ M.T)[-1].clamp(min=0).sqrt())
 
 
 def _scaled(sigma: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,52 @@
+"""docs/measurements.md lists what runs log, and nothing else."""
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from short_run import fit
+
+TEXT = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| `")]
+DOCUMENTED = [row[0].strip("`") for row in ROWS if "/" in row[0]]
+PLAIN = {"step", "_timestamp", "epoch"}
+
+
+def matches(documented, key):
+    return re.fullmatch(re.sub(r"<\w+>", "[A-Za-z0-9_]+", documented), key) is not None
+
+
+@pytest.fixture
+def logged():
+    dense = ["--config", ROOT / "configs" / "diagnostics" / "dense.yaml", "--grokking.grok_threshold", 0.001]
+    short = {"off": False, "steps": 10}
+    runs = [
+        fit(*dense, "--grokking.mem_threshold", 0.001, run_id="mlp", **short),
+        fit(*dense, "--data.task", "multiplication", model="Transformer", run_id="transformer", **short),
+        fit("--hessian.every_n_steps", 10, "--hessian.subset", 9, steps=10, run_id="subset"),
+    ]
+    return {key for run in runs for line in run.lines for key in line} - PLAIN
+
+
+def test_every_key_is_documented_and_every_documented_key_exists(logged):
+    missing = sorted(key for key in logged if not any(matches(documented, key) for documented in DOCUMENTED))
+    assert not missing
+    stale = [documented for documented in DOCUMENTED if not any(matches(documented, key) for key in logged)]
+    assert not stale
+
+
+def test_every_row_says_formula_unit_cost_and_source():
+    rows = [row for row in ROWS if "/" in row[0]]
+    assert len(rows) == len(set(DOCUMENTED)) > 60
+    assert all(len(row) == 5 and all(row) for row in rows)
+
+
+def test_every_audit_code_is_documented():
+    numerics = Path(ROOT) / "grok_lightning" / "numerics"
+    source = "".join((numerics / name).read_text() for name in ("compression.py", "series_checks.py"))
+    listed = re.findall(r"``([a-z]+(?:_[a-z]+)*)``", " ".join(re.findall(r"[Cc]odes[^.]*\.", source)))
+    used = set(re.findall(r'"([a-z]+(?:_[a-z]+)+): ', source)) | {name for name in listed if "." not in name}
+    codes = {row[0].strip("`") for row in ROWS if "/" not in row[0]}
+    assert used - {"series_checks"} <= codes
+    assert len(codes) == 19
