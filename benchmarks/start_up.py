@@ -1,6 +1,6 @@
 """Seconds of wall time from the shell to a result, medians over fresh processes.
 
-    python benchmarks/start_up.py [--repeats 5]
+python benchmarks/start_up.py [--repeats 5]
 """
 
 import argparse

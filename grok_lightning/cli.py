@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +31,7 @@ from grok_lightning.loggers.wandb_run import WandbRun
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.modules.mlp import EmbeddingFreeMLP, EmbeddingMLP
 from grok_lightning.modules.transformer import Transformer
+from grok_lightning.refusals import CHECKPOINT_WORDS, check_checkpoint, check_seed, check_trainer, read_hyper_parameters
 
 __all__ = [
     "EmbeddingFreeMLP",
@@ -40,9 +40,6 @@ __all__ = [
     "Transformer",
     "main",
 ]  # bare names resolve once imported
-
-CHECKPOINT_WORDS = ("best", "last", "hpc")
-"""Values of --ckpt_path that Lightning resolves itself."""
 
 LINKED = ("vocab_size", "n_classes")
 """Arguments of every model that the data decides."""
@@ -78,6 +75,7 @@ class GrokCLI(LightningCLI):
 
     def __init__(self, args: Sequence[str] | None) -> None:
         self.discards = _Discards()
+        self.summary: Summary | None = None
         logger = logging.getLogger("grok_lightning.arguments")
         logger.handlers, logger.propagate = [self.discards], False
         logger.setLevel(logging.DEBUG)
@@ -89,7 +87,9 @@ class GrokCLI(LightningCLI):
             save_config_kwargs={"save_to_log_dir": False},
             trainer_defaults=TRAINER_DEFAULTS,
             seed_everything_default=0,
-            parser_kwargs=parser | {name: dict(parser) for name in self.subcommands()},
+            parser_kwargs=parser
+            | {"prog": "python -m grok_lightning"}
+            | {name: dict(parser) for name in self.subcommands()},
             subclass_mode_model=True,
             auto_configure_optimizers=False,  # an --optimizer flag would replace the parameter groups, and c with them
             args=None if args is None else list(args),
@@ -110,8 +110,12 @@ class GrokCLI(LightningCLI):
         self.config = parser.parse_args(args)
         config = self.config[self.config.subcommand]
         model = config.model
+        check_seed(config.seed_everything)
+        check_trainer(config.trainer)
+        if config.ckpt_path is None and self.config.subcommand != "fit":
+            raise ConfigError(f"ckpt_path is missing: {self.config.subcommand} needs the weights of a checkpoint")
         if config.ckpt_path is not None and config.ckpt_path not in CHECKPOINT_WORDS:
-            check_checkpoint(config.ckpt_path)
+            read_hyper_parameters(config.ckpt_path)
         for name in LINKED:
             if model is not None and model.init_args.get(name) is not None:
                 raise ConfigError(f"model.{name} = {model.init_args[name]}: comes from the data and cannot be set")
@@ -132,7 +136,8 @@ class GrokCLI(LightningCLI):
             config["logger"] = self._loggers(config["logger"])
             self._refuse_early(bool(config["fast_dev_run"]))
             diagnostics = [callback for callback in callbacks if isinstance(callback, Periodic)]
-            callbacks.insert(0, Summary(self._get(self.config_init, "grokking"), diagnostics))
+            self.summary = Summary(self._get(self.config_init, "grokking"), diagnostics)
+            callbacks.insert(0, self.summary)
             own_bar = any(isinstance(callback, ProgressBar) for callback in _as_list(config["callbacks"]))
             if config["enable_progress_bar"] is not False and not own_bar:
                 callbacks.append(StepProgress())
@@ -158,6 +163,32 @@ class GrokCLI(LightningCLI):
                 logger.follow(self.record.run_id, self.record.save_dir)
         return [self.record, *others]
 
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Run the job; a run that fails before its first step is one line, and leaves nothing behind."""
+        if (path := self.config[subcommand].ckpt_path) is not None:
+            check_checkpoint(path, self.model, also_optimiser=subcommand == "fit")
+        try:
+            super()._run_subcommand(subcommand)
+        except (Exception, SystemExit) as error:
+            if self.summary is None or self.summary.started:
+                raise
+            for logger in self.trainer.loggers:
+                if isinstance(logger, RunRecord | WandbRun):
+                    logger.discard()
+            if isinstance(error, (ValueError, RuntimeError, ZeroDivisionError, TypeError)):
+                raise ConfigError(f"the run cannot start: {error}") from error
+            raise
+
+    def predict(self, **kwargs: Any) -> None:
+        """Print the prediction of every pair as CSV."""
+        batches: list[Any] = self.trainer.predict(**kwargs, return_predictions=True) or []
+        predictions = torch.cat(batches)
+        table = self.datamodule.table
+        lines = ["a,b,label,prediction"]
+        columns = (table.tokens[:, 0], table.tokens[:, 2], table.labels, predictions.cpu())
+        lines += [",".join(map(str, row)) for row in torch.stack(columns, dim=1).tolist()]
+        print("\n".join(lines))
+
     def before_fit(self) -> None:
         """Refuse batches that cannot be dealt to so many processes, and strategies that hide parameters."""
         callbacks: list[Callback] = getattr(self.trainer, "callbacks")  # noqa: B009 - lightning sets it untyped
@@ -165,22 +196,6 @@ class GrokCLI(LightningCLI):
             if isinstance(diagnostic, Periodic):
                 diagnostic.check(self.trainer)
         self.datamodule.batch_order(world_size=self.trainer.world_size)
-
-
-def check_checkpoint(path: str) -> None:
-    """Refuse a file that is not a Lightning checkpoint, without executing anything in it.
-
-    Args:
-        path: What --ckpt_path says.
-    """
-    if not Path(path).is_file():
-        raise ConfigError(f"ckpt_path = {path!r}: there is no such file")
-    try:
-        content = torch.load(path, map_location="meta", weights_only=True)
-    except Exception as error:  # whatever is wrong with the file, it is no checkpoint
-        raise ConfigError(f"ckpt_path = {path!r}: cannot be read as a checkpoint ({type(error).__name__})") from error
-    if not isinstance(content, dict) or not {"state_dict", "hyper_parameters"} <= content.keys():
-        raise ConfigError(f"ckpt_path = {path!r}: is no checkpoint of this program")
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -19,7 +19,8 @@ SIGINT_STATUS = 128 + signal.SIGINT
 _NOISE = (
     re.compile(r"Does not validate against any of the Union subtypes Subtypes: \[.*?\] Errors: - "),
     re.compile(r" - Expected a <class 'NoneType'>.*"),
-    re.compile(r" Given value type: .*"),
+    re.compile(r" Given value type: .*(Namespace|NestedArg).*"),
+    re.compile(r" Given value type: .*(?= Given value: )"),
     re.compile(r"- Expected a path but \S+ either not accessible or invalid - "),
     re.compile(r"typing\."),
 )
@@ -39,7 +40,7 @@ def run_job(arguments: list[str]) -> int:
     except (ConfigError, ArgumentError) as error:
         return _refuse(str(error), 2)
     except SystemExit as error:
-        return _exit_status(error)
+        return SIGINT_STATUS if isinstance(error.__context__, KeyboardInterrupt) else _exit_status(error)
     except KeyboardInterrupt:
         return SIGINT_STATUS
     except OSError as error:
@@ -75,7 +76,7 @@ def _check_config(path: Path) -> None:
     import yaml
 
     if not path.is_file():
-        raise ConfigError(f"config = {str(path)!r}: there is no such file")
+        raise ConfigError(f"config = {str(path)!r}: {'is not a file' if path.exists() else 'there is no such file'}")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -112,7 +113,9 @@ def _exit_status(error: SystemExit) -> int:
 
 def _is_news(record: logging.LogRecord) -> bool:
     message = record.getMessage()  # an advertisement, and a seed that the configuration names anyway
-    return "litlogger" not in message and not message.startswith(("Seed set to", "TPU available", "GPU available: False"))
+    return "litlogger" not in message and not message.startswith(
+        ("Seed set to", "TPU available", "GPU available: False")
+    )
 
 
 def _quiet() -> None:

@@ -78,7 +78,9 @@ def test_evaluations_are_what_the_saved_weights_give(cli):
         rows = data.rows(part)
         logits = module.double()(data.table.tokens[rows]).detach()
         labels = data.table.labels[rows]
-        assert last[metric_keys.acc(part)] == pytest.approx(float((logits.argmax(1) == labels).double().mean()), abs=2e-3)
+        assert last[metric_keys.acc(part)] == pytest.approx(
+            float((logits.argmax(1) == labels).double().mean()), abs=2e-3
+        )
         loss = torch.nn.functional.cross_entropy(logits, labels)
         assert last[metric_keys.loss(part)] == pytest.approx(float(loss), rel=1e-5)
 
@@ -264,8 +266,11 @@ def test_the_bar_shows_step_and_accuracies(cli):
 def test_seeds_are_independent(cli):
     results = {}
     for name, flags in {
-        "base": [], "init": ["--seed_everything", 1], "order": ["--data.order_seed", 1], "split": ["--data.split_seed", 1],
-    }.items():  # fmt: skip
+        "base": [],
+        "init": ["--seed_everything", 1],
+        "order": ["--data.order_seed", 1],
+        "split": ["--data.split_seed", 1],
+    }.items():
         fit(cli, *flags, "--trainer.logger", "false", "--record.run_id", name)
         run = Path("runs/addition") / name
         digest = json.loads((run / "provenance.json").read_text())["data"]["split_sha256"]
@@ -315,7 +320,16 @@ def test_a_resumed_run_ends_with_the_same_weights(cli, model):
 
 
 def test_sigterm_is_not_success(tmp_path):
-    command = [sys.executable, "-m", "grok_lightning", "fit", "--config", str(ADDITION), "--trainer.max_steps", "100000"]
+    command = [
+        sys.executable,
+        "-m",
+        "grok_lightning",
+        "fit",
+        "--config",
+        str(ADDITION),
+        "--trainer.max_steps",
+        "100000",
+    ]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ)
         try:
@@ -327,7 +341,7 @@ def test_sigterm_is_not_success(tmp_path):
             assert process.wait(timeout=60) == 143, (tmp_path / "log").read_text()
         finally:
             process.kill()
-    assert json.loads((runs()[0] / "summary.json").read_text())["status"] == "failed"
+    assert json.loads((runs()[0] / "summary.json").read_text())["status"] == "interrupted"
 
 
 def test_version_and_help(cli):

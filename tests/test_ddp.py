@@ -12,8 +12,9 @@ from conftest import ROOT
 
 pytestmark = pytest.mark.ddp
 FLAGS = [
-    "fit", "--config", f"{ROOT}/configs/addition.yaml", "--trainer.max_steps", "30", "--trainer.val_check_interval", "10",
-    "--trainer.log_every_n_steps", "1", "--trainer.logger", "false", "--data.batch_size", "511",
+    "fit", "--config", f"{ROOT}/configs/addition.yaml", "--config", f"{ROOT}/configs/diagnostics/off.yaml",
+    "--trainer.max_steps", "30", "--trainer.val_check_interval", "10", "--trainer.log_every_n_steps", "1",
+    "--trainer.logger", "false", "--data.batch_size", "511",
 ]  # fmt: skip
 
 

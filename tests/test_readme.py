@@ -1,10 +1,10 @@
 """Every command of the README is run, shortened."""
 
-import glob
 import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -51,9 +51,9 @@ def test_the_commands_in_order(cli, tmp_path):
             continue  # pip and pytest are above, two processes in test_ddp.py
         words = shlex.split(command.split("&&")[-1])[3:]
         if words[0] == "audit":
-            expanded = sorted(glob.glob(words[1]))
+            expanded = sorted(map(str, Path().glob(words[1])))
         else:
-            expanded = [max(glob.glob(word)) if "*" in word else word for word in words[1:]]
+            expanded = [max(map(str, Path().glob(word))) if "*" in word else word for word in words[1:]]
         more = [*OFF, *SHORT] if words[0] == "fit" and "--config" in words else []
         done = cli(words[0], *expanded, *more)
         assert done.status == 0, (command, done.err)

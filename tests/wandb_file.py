@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,15 @@ FULL, LAST = 1, 4
 
 
 def records(path: Path) -> Iterator[Any]:
-    """Every complete record; a torn last one is left out."""
+    """Every complete record of a run that has ended; W&B's own process writes the last ones on its own time."""
+    deadline = time.monotonic() + 20
+    while not (found := list(_records(path))) or found[-1].WhichOneof("record_type") not in ("exit", "footer"):
+        assert time.monotonic() < deadline, f"{path} has no end"
+        time.sleep(0.1)
+    yield from found
+
+
+def _records(path: Path) -> Iterator[Any]:
     data = Path(path).read_bytes()
     assert data[:4] == b":W&B", f"{path} is no W&B file"
     position, content = HEADER, b""

@@ -58,7 +58,7 @@ class Hessian(Periodic):
         blocks: tuple[Block, ...] = ("E", "W"),
         k: int = 1,
         method: Literal["lanczos", "power"] = "lanczos",
-        tol: float = 1e-2,
+        tol: float = 3e-3,
         max_krylov: int = 100,
         subset: int | None = None,
         chunk_size: int | None = 1536,

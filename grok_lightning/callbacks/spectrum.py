@@ -43,6 +43,13 @@ class Spectrum(Periodic):
         self.large_every_n_steps = large_every_n_steps
         self.matrices = matrices
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse names that the network does not have."""
+        super().setup(trainer, pl_module, stage)
+        names = net_of(pl_module).matrices()
+        unknown = [name for name in self.matrices or [] if name not in names]
+        require(not unknown, "spectrum.matrices", self.matrices, f"must be among {', '.join(names)}")
+
     def measure(self, trainer: Trainer, pl_module: LightningModule) -> Values:
         """One decomposition per matrix."""
         step, values = trainer.global_step, dict[str, float | list[float]]()

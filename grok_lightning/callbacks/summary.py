@@ -1,10 +1,13 @@
 """How a run ended: the table on the screen and ``summary.json`` in the record."""
 
+import contextlib
+import shlex
 import time
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from rich.console import Console
 from rich.table import Table
 
@@ -29,12 +32,14 @@ class Summary(Callback):
         self.grokking = grokking
         self.diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.enabled]
         self._seconds_before: dict[str, float] = {}
+        self.started = False
         self._start = self._evaluation_start = 0.0
         self._first_step = 0
         self._evaluation_seconds = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
+        self.started = True
         self._start, self._first_step = time.perf_counter(), trainer.global_step
         self._seconds_before = {diagnostic.group: diagnostic.seconds for diagnostic in self.diagnostics}
 
@@ -53,9 +58,13 @@ class Summary(Callback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Record why a run ended early."""
         record = _find(trainer, RunRecord)
-        if record is not None and record.path.exists():
-            reason = f"{type(exception).__name__}: {exception}"
-            record.write_json("summary.json", {"status": "failed", "reason": reason} | self._facts(trainer))
+        if record is None or not record.path.exists() or not self.started:
+            return
+        status = "interrupted" if isinstance(exception, KeyboardInterrupt | SIGTERMException) else "failed"
+        reason = f"{type(exception).__name__}: {exception}".rstrip(": ")
+        record.write_json("summary.json", {"status": status, "reason": reason} | self._facts(trainer))
+        if trainer.is_global_zero:
+            print_safely(f"{status} at step {trainer.global_step}; run directory: {record.path}")
 
     def _facts(self, trainer: Trainer) -> dict[str, Any]:
         seconds = max(time.perf_counter() - self._start, 1e-9)
@@ -87,10 +96,10 @@ class Summary(Callback):
         if record is not None:
             record.write_json("summary.json", facts)
         if trainer.is_global_zero:
-            Console(highlight=False).print(self._table(facts))
+            with contextlib.suppress(BrokenPipeError):  # nobody reads on; the record has it all
+                Console(highlight=False).print(self._table(facts))
             # Plain lines, so that a path can be copied whole.
-            print(f"run directory: {'not kept' if record is None else record.path}")
-            print("\n".join(_wandb_lines(wandb_run)), flush=True)
+            print_safely(f"run directory: {'not kept' if record is None else record.path}", *_wandb_lines(wandb_run))
 
     def _table(self, facts: dict[str, Any]) -> Table:
         table = Table(title=f"{facts['status']} after {facts['steps']} steps", show_header=False, title_justify="left")
@@ -134,5 +143,12 @@ def _wandb_lines(run: WandbRun | None) -> list[str]:
         return [f"W&B: {run.url}"]
     lines = [f"W&B: {run.mode_reason}"]
     if run.run_dir is not None and not run.mode_reason.startswith("disabled"):
-        lines += [f"  look:   wandb leet {run.run_dir}", f"  upload: wandb sync {run.run_dir}"]
+        directory = shlex.quote(run.run_dir)
+        lines += [f"  look:   wandb leet {directory}", f"  upload: wandb sync {directory}"]
     return lines
+
+
+def print_safely(*lines: str) -> None:
+    """Print lines; a reader that has gone away (``fit … | head``) is no reason for a run to fail."""
+    with contextlib.suppress(BrokenPipeError):
+        print(*lines, sep="\n", flush=True)

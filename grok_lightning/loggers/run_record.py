@@ -8,6 +8,7 @@ object a line), ``provenance.json`` (what produced the run), ``summary.json`` (h
 import json
 import os
 import re
+import shutil
 import time
 import uuid
 from argparse import Namespace
@@ -119,8 +120,22 @@ class RunRecord(Logger):
         """The whole configuration is kept in ``config.yaml`` instead."""
 
     @rank_zero_only
+    def discard(self) -> None:
+        """Take back what was written of a run that never made a step."""
+        self.finalize("failed")
+        shutil.rmtree(self.path, ignore_errors=True)
+        remove_if_empty(self.path.parent, self.root)
+
+    @rank_zero_only
     def finalize(self, status: str) -> None:
         """Close the metrics file."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def remove_if_empty(*directories: Path) -> None:
+    """Remove those of the directories that hold nothing, innermost first."""
+    for directory in directories:
+        if directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import socket
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.loggers.logger import DummyExperiment
 from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn
 
-from grok_lightning.loggers.run_record import new_run_id
+from grok_lightning.loggers.run_record import new_run_id, remove_if_empty
 
 Mode = Literal["auto", "online", "offline", "disabled"]
 
@@ -49,7 +50,9 @@ def resolve_mode(mode: Mode) -> tuple[str, str]:
     ``WANDB_MODE`` wins over ``auto``; without it a run goes online when an API key is found and the server answers.
     """
     wanted = os.environ.get("WANDB_MODE", "") if mode == "auto" else mode
-    wanted = {"dryrun": "offline", "run": "online"}.get(wanted, wanted)
+    wanted = {"dryrun": "offline", "run": "online", "shared": "online"}.get(wanted, wanted)
+    if wanted not in ("", "auto", "online", "offline", "disabled"):
+        return "offline", f"offline: WANDB_MODE = {wanted!r} is not known"
     if wanted in ("offline", "disabled"):
         return wanted, f"{wanted}, as asked"
     if not is_logged_in():
@@ -130,8 +133,8 @@ class WandbRun(WandbLogger):
     @rank_zero_only
     def experiment(self) -> Any:
         """The W&B run; a stand-in that ignores everything if it could not be started."""
-        if self._experiment is None and self.failure is None:
-            self._start()
+        if self._experiment is None:
+            _never_stops(self, self._start)
         return DummyExperiment() if self._experiment is None else self._experiment
 
     def _start(self) -> None:
@@ -151,8 +154,9 @@ class WandbRun(WandbLogger):
                 return
             except Exception as error:  # of the network or the account; the data can be uploaded later
                 self.mode_reason = f"offline: going online failed ({_first_line(error)})"
+                wandb.teardown()  # W&B's own process may still hold the run that it could not start
                 mode = "offline"
-        _never_stops(self, lambda: self._init(mode))
+        self._init(mode)
 
     def _init(self, mode: str) -> None:
         self._wandb_init["mode"] = mode
@@ -188,6 +192,18 @@ class WandbRun(WandbLogger):
     def finalize(self, status: str) -> None:
         """Close the W&B run, within the time allowed for it."""
         _never_stops(self, lambda: self._finish(status))
+
+    @rank_zero_only
+    def discard(self) -> None:
+        """Take back what was written of a run that never made a step."""
+        directory, self.failure = self.run_dir, None
+        self.finalize("failed")
+        if directory is not None and self.mode_reason != "online":
+            shutil.rmtree(directory, ignore_errors=True)
+            files = Path(directory).parent
+            if not list(files.glob("*run-*-*")):
+                shutil.rmtree(files, ignore_errors=True)  # W&B's links to its last run, which is gone
+            remove_if_empty(files.parent)
 
     def _finish(self, status: str) -> None:
         super().finalize(status)

@@ -1,6 +1,6 @@
 """The training recipe that all models share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ OPTIMISATION = (
     "warmup_steps",
     "decay_scales_with_c",
 )
-"""Hyper-parameters that a resumed run must share with its checkpoint, besides those of the network."""
+"""Hyper-parameters of the optimiser; all others are of the network."""
 
 
 class GrokModule(LightningModule):
@@ -143,19 +143,28 @@ class GrokModule(LightningModule):
         return self._take_scores()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint whose optimiser settings differ from the ones asked for.
+        """Refuse a checkpoint of other settings when training goes on from it."""
+        if self._trainer is not None and self.trainer.state.fn == "fit":
+            self.refuse_other_settings(checkpoint.get("hyper_parameters", {}), also_optimiser=True)
 
-        The optimiser state would bring the old learning rates back without a word.
+    def refuse_other_settings(self, saved: Mapping[str, Any], also_optimiser: bool) -> None:
+        """Refuse hyper-parameters that differ from this module's.
+
+        The optimiser state of a checkpoint would bring its learning rates back without a word.
+
+        Args:
+            saved: Hyper-parameters of the checkpoint.
+            also_optimiser: Whether the optimiser's settings count too.
+
+        Raises:
+            ConfigError: On the first setting that differs.
         """
-        saved = checkpoint.get("hyper_parameters", {})
-        if self._trainer is None or self.trainer.state.fn != "fit":
-            return
-        for name in OPTIMISATION:
-            old, new = saved.get(name), self.hparams[name]
-            if name in saved and _plain(old) != _plain(new):
+        for name in sorted(saved.keys() & self.hparams.keys(), key=lambda name: name in OPTIMISATION):
+            old, new = _plain(saved[name]), _plain(self.hparams[name])
+            if old != new and (also_optimiser or name not in OPTIMISATION):
                 raise ConfigError(
-                    f"model.{name} = {new}: the checkpoint was trained with {old}, which its optimiser state would "
-                    "restore; give the same value, or start a new run"
+                    f"model.{name} = {new}: the checkpoint was trained with {old}, which it would bring back; "
+                    "give the same value, or start a new run"
                 )
 
 

@@ -85,18 +85,18 @@ class EmbeddingMLPNet(Net):
 
     def _gathered(self, tokens: Tensor) -> Tensor:
         W = self.first.weight.view(-1, SEQUENCE_LENGTH, self.E.shape[1])  # (hidden, slot, d)
-        slots = list(OPERAND_SLOTS.values())
-        rows: Tensor = self.first.bias
+        first, *others = OPERAND_SLOTS.values()
+        fixed: Tensor = self.first.bias
         may_look = tokens.is_cpu and not torch.compiler.is_compiling()  # elsewhere it would wait, or break the graph
         if may_look and bool((tokens[:, SYMBOL_SLOTS] == tokens[:1, SYMBOL_SLOTS]).all()):
             for slot in SYMBOL_SLOTS:  # OP and EQ are the same in every row, so one row of E·W_sᵀ serves them all
-                rows = rows + W[:, slot] @ self.E[tokens[0, slot]]
+                fixed = fixed + W[:, slot] @ self.E[tokens[0, slot]]
         else:
-            slots += SYMBOL_SLOTS
-        EW = self.E @ W[:, slots].permute(1, 2, 0)  # (slot, V, hidden)
+            others += SYMBOL_SLOTS
         # Not embedding_bag, which would sum in one pass: it has no second derivative, and the Hessian needs one.
-        for product, slot in zip(EW, slots, strict=True):
-            rows = F.embedding(tokens[:, slot], product) + rows
+        rows = F.embedding(tokens[:, first], self.E @ W[:, first].T + fixed)  # (B, hidden)
+        for slot in others:
+            rows.add_(F.embedding(tokens[:, slot], self.E @ W[:, slot].T))
         return rows
 
     def first_layer_names(self) -> set[str]:

@@ -125,7 +125,7 @@ class Bad(Task):
 
 @pytest.mark.parametrize(
     "value",
-    [lambda a, b, p: a + b, lambda a, b, p: (a / 2), lambda a, b, p: a[:3], lambda a, b, p: a - b],
+    [lambda a, b, p: a + b, lambda a, b, p: a / 2, lambda a, b, p: a[:3], lambda a, b, p: a - b],
     ids=["too large", "float", "wrong shape", "negative"],
 )
 def test_unusable_labels_of_a_users_task_are_refused(value):

@@ -1,0 +1,78 @@
+"""What the command line refuses before anything is written: settings that fit no run, or not each other."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from grok_lightning.errors import ConfigError, require
+from grok_lightning.modules.base import GrokModule
+
+CHECKPOINT_WORDS = ("best", "last", "hpc")
+"""Values of --ckpt_path that Lightning resolves itself."""
+
+
+def read_hyper_parameters(path: str) -> dict[str, Any]:
+    """Hyper-parameters of a checkpoint; a file that is none is refused, without executing anything in it.
+
+    Args:
+        path: What --ckpt_path says.
+    """
+    if not Path(path).is_file():
+        raise ConfigError(f"ckpt_path = {path!r}: there is no such file")
+    try:
+        content = torch.load(path, map_location="meta", weights_only=True)
+    except Exception as error:  # whatever is wrong with the file, it is no checkpoint
+        raise ConfigError(f"ckpt_path = {path!r}: cannot be read as a checkpoint ({type(error).__name__})") from error
+    if not isinstance(content, dict) or not {"state_dict", "hyper_parameters"} <= content.keys():
+        raise ConfigError(f"ckpt_path = {path!r}: is no checkpoint of this program")
+    found: dict[str, Any] = content["hyper_parameters"]
+    return found
+
+
+def check_checkpoint(path: str, module: GrokModule, also_optimiser: bool) -> None:
+    """Refuse a checkpoint of other settings than the ones asked for.
+
+    Args:
+        path: What --ckpt_path says.
+        module: The module as the command line describes it.
+        also_optimiser: Whether the optimiser's settings count too, as they do when training goes on.
+    """
+    if path not in CHECKPOINT_WORDS:
+        module.refuse_other_settings(read_hyper_parameters(path), also_optimiser)
+
+
+def check_seed(seed: int | bool | None) -> None:
+    """Refuse a seed that no generator takes."""
+    fits = seed is None or isinstance(seed, bool) or 0 <= seed < 2**32
+    require(fits, "seed_everything", seed, "must be from 0 to 2^32 - 1")
+
+
+def check_trainer(config: Mapping[str, Any]) -> None:
+    """Refuse flags of Lightning's Trainer under which a logged number would not be what its name says.
+
+    Args:
+        config: The flags.
+    """
+    if config["fast_dev_run"]:
+        return
+    whole = config["limit_val_batches"] in (None, 0, 1.0) and not isinstance(config["limit_val_batches"], bool)
+    whole = whole and not (isinstance(config["limit_val_batches"], int) and config["limit_val_batches"] == 1)
+    allowed = "evaluations are of whole parts of the table: leave it out, or set it to 0 for none"
+    require(whole, "trainer.limit_val_batches", config["limit_val_batches"], allowed)
+    for field, why in (
+        ("overfit_batches", "evaluations would be of a few rows; use data.frac_train for a smaller training set"),
+        ("reload_dataloaders_every_n_epochs", "the order of batches would start anew"),
+    ):
+        require(config[field] in (0, 0.0, None), f"trainer.{field}", config[field], f"must be 0: {why}")
+    interval, epochs = config["val_check_interval"], config["check_val_every_n_epoch"]
+    valid = interval is None or (interval > 0 if isinstance(interval, int | float) else True)
+    require(valid, "trainer.val_check_interval", interval, "must be greater than 0 (batches)")
+    every = epochs is None or epochs >= 1
+    require(every, "trainer.check_val_every_n_epoch", epochs, "must be 1 or more (epochs), or null")
+    if epochs is not None and isinstance(interval, int) and interval > 1:
+        raise ConfigError(
+            f"trainer.check_val_every_n_epoch = {epochs}: evaluations are counted in batches here "
+            f"(val_check_interval = {interval}); set val_check_interval to 1.0 to count epochs"
+        )
