@@ -145,7 +145,7 @@ class GrokCLI(LightningCLI):
             config["logger"] = False  # the other jobs print, and leave the record of the run alone
         try:
             return self._instantiate_trainer({**config, **kwargs}, callbacks)
-        except (ValueError, MisconfigurationException) as error:
+        except (ValueError, ImportError, MisconfigurationException) as error:
             raise ConfigError(f"trainer: {error}") from error
 
     def _refuse_early(self, unrecorded: bool) -> None:
@@ -181,7 +181,7 @@ class GrokCLI(LightningCLI):
 
     def predict(self, **kwargs: Any) -> None:
         """Print the prediction of every pair as CSV."""
-        batches: list[Any] = self.trainer.predict(**kwargs, return_predictions=True) or []
+        batches: list[Any] = self.trainer.predict(**{**kwargs, "return_predictions": True}) or []
         predictions = torch.cat(batches)
         table = self.datamodule.table
         lines = ["a,b,label,prediction"]

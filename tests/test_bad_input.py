@@ -69,6 +69,16 @@ CASES = {
     "checkpoints every -1": (["--checkpoint.every_n_steps", -1], "checkpoint.every_n_steps = -1"),
     "unknown W&B mode": (["--trainer.logger.mode", "sometimes"], "sometimes"),
     "a device count of 0": (["--trainer.devices", 0], "devices"),
+    "negative seed": (["--seed_everything", -4], "seed_everything = -4"),
+    "seed too large": (["--seed_everything", 2**40], "seed_everything"),
+    "evaluation every 0 steps": (["--trainer.val_check_interval", 0], "trainer.val_check_interval = 0"),
+    "evaluation by epochs": (["--trainer.check_val_every_n_epoch", 5], "val_check_interval to 1.0"),
+    "evaluation of a few rows": (["--trainer.limit_val_batches", 0.5], "trainer.limit_val_batches = 0.5"),
+    "evaluation of one batch": (["--trainer.limit_val_batches", 1], "trainer.limit_val_batches = 1"),
+    "overfitting": (["--trainer.overfit_batches", 1], "trainer.overfit_batches = 1"),
+    "reloading": (["--trainer.reload_dataloaders_every_n_epochs", 1], "trainer.reload_dataloaders_every_n_epochs = 1"),
+    "a matrix that is not there": (["--spectrum.matrices", "[Q]"], "spectrum.matrices = ['Q']"),
+    "an accelerator that is not there": (["--trainer.accelerator", "tpu"], "trainer"),
     "unknown strategy": (["--trainer.strategy", "magic"], "magic"),
     "a second config that is missing": (["--config", "missing.yaml"], "missing.yaml"),
     "a checkpoint that is missing": (["--ckpt_path", "missing.ckpt"], "missing.ckpt"),
@@ -117,6 +127,8 @@ def test_file(cli, text, word):
         (["train", "--config", ADDITION], "must be one of fit"),
         (["fit", "--config", EMBEDDING_FREE, "--model.c", 10], "no embedding"),
         (["validate", "--config", ADDITION, "--ckpt_path", "missing.ckpt"], "missing.ckpt"),
+        (["validate", "--config", ADDITION], "needs the weights of a checkpoint"),
+        (["fit", "--config", ROOT / "configs"], "is not a file"),
     ],
 )
 def test_command_line(cli, arguments, word):
@@ -130,6 +142,23 @@ def test_a_run_directory_that_exists_is_not_written_over(cli):
     assert done.status == 2
     assert "exists" in done.err
     assert not list(run.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (["--model.lr", 0.02], "model.lr = 0.02: the checkpoint was trained with 0.01"),
+        (["--model.d_model", 64], "model.d_model = 64"),
+        (["--data.p", 89], "vocab_size = 91"),
+    ],
+)
+def test_a_checkpoint_of_other_settings(cli, flags, word):
+    base = ["fit", "--config", ADDITION, "--config", ROOT / "configs" / "diagnostics" / "off.yaml"]
+    few = ["--trainer.max_steps", 2, "--trainer.val_check_interval", 2]
+    assert cli(*base, *few, "--record.root", "first").status == 0
+    (checkpoint,) = Path("first").glob("*/*/checkpoints/last.ckpt")
+    before = {str(path) for path in Path().iterdir() if "cache" not in path.name}
+    check(cli(*base, "--ckpt_path", checkpoint, *flags), word, before)
 
 
 def test_a_root_that_cannot_be_written_to(cli):

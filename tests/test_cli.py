@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -290,7 +291,11 @@ def test_jobs_on_a_checkpoint(cli, job):
     (run,) = runs()
     done = cli(job, "--config", run / "config.yaml", "--ckpt_path", run / "checkpoints" / "last.ckpt")
     assert done.status == 0, done.err
-    if job != "predict":
+    if job == "predict":
+        rows = done.out[done.out.index("a,b,label,prediction") :].split()[1:]
+        assert len(rows) == 9409
+        assert rows[98].startswith("1,1,2,")
+    else:
         assert "test/acc" in done.out.replace("\n", "")
     assert runs() == [run]
 
@@ -319,29 +324,60 @@ def test_a_resumed_run_ends_with_the_same_weights(cli, model):
     assert all(torch.equal(whole[name], tail[name]) for name in whole)
 
 
-def test_sigterm_is_not_success(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "grok_lightning",
-        "fit",
-        "--config",
-        str(ADDITION),
-        "--trainer.max_steps",
-        "100000",
-    ]
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"])
+def test_a_signal_is_not_success(tmp_path, number, status):
+    command = [sys.executable, "-m", "grok_lightning", "fit", "--config", str(ADDITION)]
+    command += ["--trainer.max_steps", "100000"]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ)
         try:
             deadline = time.monotonic() + 90
             while not list(Path("runs").glob("*/*/metrics.jsonl")) and time.monotonic() < deadline:
                 time.sleep(0.2)
-            time.sleep(1)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=60) == 143, (tmp_path / "log").read_text()
+            time.sleep(2)
+            process.send_signal(number)
+            assert process.wait(timeout=60) == status, (tmp_path / "log").read_text()
         finally:
             process.kill()
     assert json.loads((runs()[0] / "summary.json").read_text())["status"] == "interrupted"
+    assert f"run directory: {runs()[0]}" in (tmp_path / "log").read_text()
+
+
+def test_a_reader_that_goes_away_is_no_failure():
+    command = f"{sys.executable} -m grok_lightning fit --config {ADDITION} --trainer.logger false "
+    command += " ".join(map(str, [*DIAGNOSTICS_OFF, *SHORT]))
+    subprocess.run(["bash", "-c", f"{command} | head -c 1 > /dev/null"], timeout=60, capture_output=True, check=True)
+    assert json.loads((runs()[0] / "summary.json").read_text())["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"WANDB_API_KEY": "bad", "WANDB_BASE_URL": "http://127.0.0.1:9"}, {"WANDB_MODE": "garbage"}],
+    ids=["key", "mode"],
+)
+def test_a_malformed_wandb_setting_does_not_stop_training(monkeypatch, setting):
+    monkeypatch.delenv("WANDB_MODE")
+    command = [sys.executable, "-m", "grok_lightning", "fit", "--config", ADDITION, *DIAGNOSTICS_OFF, *SHORT]
+    done = subprocess.run(
+        [str(word) for word in command], env=os.environ | setting, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line["step"] for line in metrics(runs()[0]) if metric_keys.acc("val") in line] == [0, 20, 40]
+
+
+def test_a_server_that_never_answers_costs_the_timeout_and_no_data(monkeypatch):
+    monkeypatch.delenv("WANDB_MODE")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": f"http://127.0.0.1:{server.getsockname()[1]}"}
+        command = [sys.executable, "-m", "grok_lightning", "fit", "--config", ADDITION, *DIAGNOSTICS_OFF, *SHORT]
+        command += ["--trainer.logger.init_timeout", "3"]
+        done = subprocess.run(
+            [str(word) for word in command], env=os.environ | address, capture_output=True, text=True, timeout=100
+        )
+    assert done.returncode == 0, done.stderr
+    assert "offline: going online failed" in done.stdout
+    (file,) = Path("runs/wandb").glob("offline-run-*/run-*.wandb")
+    assert metric_keys.acc("val") in {key for row in history(file) for key in row}
 
 
 def test_version_and_help(cli):

@@ -1,6 +1,5 @@
 """How a run ended: the table on the screen and ``summary.json`` in the record."""
 
-import contextlib
 import shlex
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from rich.table import Table
 from grok_lightning.callbacks.grokking import Grokking
 from grok_lightning.callbacks.periodic import Periodic
 from grok_lightning.loggers.run_record import RunRecord
+from grok_lightning.loggers.screen import print_safely
 from grok_lightning.loggers.wandb_run import WandbRun
 
 L = TypeVar("L", RunRecord, WandbRun)
@@ -96,8 +96,10 @@ class Summary(Callback):
         if record is not None:
             record.write_json("summary.json", facts)
         if trainer.is_global_zero:
-            with contextlib.suppress(BrokenPipeError):  # nobody reads on; the record has it all
-                Console(highlight=False).print(self._table(facts))
+            console = Console(highlight=False)
+            with console.capture() as table:
+                console.print(self._table(facts))
+            print_safely(table.get().rstrip("\n"))
             # Plain lines, so that a path can be copied whole.
             print_safely(f"run directory: {'not kept' if record is None else record.path}", *_wandb_lines(wandb_run))
 
@@ -146,9 +148,3 @@ def _wandb_lines(run: WandbRun | None) -> list[str]:
         directory = shlex.quote(run.run_dir)
         lines += [f"  look:   wandb leet {directory}", f"  upload: wandb sync {directory}"]
     return lines
-
-
-def print_safely(*lines: str) -> None:
-    """Print lines; a reader that has gone away (``fit … | head``) is no reason for a run to fail."""
-    with contextlib.suppress(BrokenPipeError):
-        print(*lines, sep="\n", flush=True)

@@ -107,6 +107,7 @@ class WandbRun(WandbLogger):
         self.failure: str | None = None
         self.mode, self.init_timeout, self.finish_timeout = mode, init_timeout, finish_timeout
         self.mode_reason = "not started"
+        self.run_dir: str | None = None  # of W&B's files, once the run is started
         super().__init__(
             project=project or os.environ.get("WANDB_PROJECT") or "grok_lightning",
             save_dir=save_dir or "",
@@ -164,14 +165,9 @@ class WandbRun(WandbLogger):
         directory.mkdir(parents=True, exist_ok=True)
         self._wandb_init["dir"] = str(directory)
         super().experiment  # noqa: B018 - the parent's property starts the run
-
-    @property
-    def run_dir(self) -> str | None:
-        """Directory of the W&B files of this run, once it is started."""
-        if self._experiment is None:
-            return None
-        path = Path(self._experiment.dir).parent
-        return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+        if self._experiment is not None:
+            path = Path(self._experiment.dir).parent
+            self.run_dir = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
     @property
     def url(self) -> str | None:
@@ -196,11 +192,10 @@ class WandbRun(WandbLogger):
     @rank_zero_only
     def discard(self) -> None:
         """Take back what was written of a run that never made a step."""
-        directory, self.failure = self.run_dir, None
         self.finalize("failed")
-        if directory is not None and self.mode_reason != "online":
-            shutil.rmtree(directory, ignore_errors=True)
-            files = Path(directory).parent
+        if self.run_dir is not None and self.mode_reason != "online":
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+            files = Path(self.run_dir).parent
             if not list(files.glob("*run-*-*")):
                 shutil.rmtree(files, ignore_errors=True)  # W&B's links to its last run, which is gone
             remove_if_empty(files.parent)

@@ -13,6 +13,7 @@ from grok_lightning import metric_keys
 from grok_lightning.data.batches import Batch
 from grok_lightning.errors import ConfigError
 from grok_lightning.loggers.at_step import log_at_step
+from grok_lightning.loggers.screen import print_safely
 from grok_lightning.modules.score import TableScore
 from grok_lightning.nets.base import Net
 from grok_lightning.optim.recipe import Recipe, build_optimizer, describe_groups, parameter_groups, warmup
@@ -56,7 +57,7 @@ class GrokModule(LightningModule):
         """One parameter group per block, the embedding at c times the learning rate of the rest."""
         optimizer = build_optimizer(self.net, self.recipe)
         if self.trainer.is_global_zero and self.trainer.state.fn == "fit":
-            print(f"parameter groups: {describe_groups(optimizer)}", flush=True)
+            print_safely(f"parameter groups: {describe_groups(optimizer)}")
         if not self.recipe.warmup_steps:
             return optimizer
         steps = self.recipe.warmup_steps
