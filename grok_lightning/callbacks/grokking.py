@@ -6,6 +6,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from grok_lightning import metric_keys
+from grok_lightning.callbacks.lookup import datamodule_of
 from grok_lightning.data.datamodule import ModularDataModule
 from grok_lightning.errors import ConfigError, require
 from grok_lightning.loggers.at_step import log_at_step
@@ -64,8 +65,7 @@ class Grokking(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """See :meth:`resolve_part`."""
-        datamodule = trainer.datamodule  # type: ignore[attr-defined]
-        self.resolve_part(datamodule)
+        self.resolve_part(datamodule_of(trainer))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Evaluate the weights that training starts from."""
@@ -113,7 +113,7 @@ class Grokking(Callback):
         if self.steps and self.steps[-1] == trainer.global_step:
             return
         assert isinstance(pl_module, GrokModule)
-        values = pl_module.evaluate_tables(trainer.datamodule.val_dataloader())  # type: ignore[attr-defined]
+        values = pl_module.evaluate_tables(datamodule_of(trainer).val_dataloader())
         log_at_step(trainer, values)
         self._add(trainer.global_step, values)
 

@@ -15,6 +15,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.cli import SaveConfigCallback
 
 import grok_lightning
+from grok_lightning.callbacks.lookup import datamodule_of
 from grok_lightning.loggers.run_record import RunRecord
 
 
@@ -43,7 +44,7 @@ def provenance(trainer: Trainer, seed: int | None) -> dict[str, Any]:
         trainer: The trainer, set up.
         seed: Seed of the initialisation.
     """
-    datamodule = trainer.datamodule  # type: ignore[attr-defined]
+    datamodule = datamodule_of(trainer)
     return {
         "grok_lightning": grok_lightning.__version__,
         "git_commit": git_commit(),
