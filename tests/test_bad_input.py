@@ -149,7 +149,7 @@ def test_a_run_directory_that_exists_is_not_written_over(cli):
     [
         (["--model.lr", 0.02], "model.lr = 0.02: the checkpoint was trained with 0.01"),
         (["--model.d_model", 64], "model.d_model = 64"),
-        (["--data.p", 89], "vocab_size = 91"),
+        (["--data.p", 89], "n_classes = 89"),
     ],
 )
 def test_a_checkpoint_of_other_settings(cli, flags, word):

@@ -160,7 +160,7 @@ class GrokModule(LightningModule):
         Raises:
             ConfigError: On the first setting that differs.
         """
-        for name in sorted(saved.keys() & self.hparams.keys(), key=lambda name: name in OPTIMISATION):
+        for name in sorted(saved.keys() & self.hparams.keys(), key=lambda name: (name in OPTIMISATION, name)):
             old, new = _plain(saved[name]), _plain(self.hparams[name])
             if old != new and (also_optimiser or name not in OPTIMISATION):
                 raise ConfigError(
