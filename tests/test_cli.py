@@ -380,6 +380,12 @@ def test_a_server_that_never_answers_costs_the_timeout_and_no_data(monkeypatch):
     assert metric_keys.acc("val") in {key for row in history(file) for key in row}
 
 
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
+def test_precision_and_clipping(cli, precision):
+    fit(cli, "--trainer.precision", precision, "--trainer.gradient_clip_val", 1.0, "--trainer.logger", "false")
+    assert json.loads((runs()[0] / "provenance.json").read_text())["precision"] == precision
+
+
 def test_version_and_help(cli):
     from grok_lightning import __version__
 

@@ -55,7 +55,9 @@ class GrokModule(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """One parameter group per block, the embedding at c times the learning rate of the rest."""
-        optimizer = build_optimizer(self.net, self.recipe)
+        # Under mixed precision Lightning refuses to clip gradients of an optimiser that unscales them itself.
+        clips_mixed = bool(self.trainer.gradient_clip_val) and "mixed" in str(self.trainer.precision)
+        optimizer = build_optimizer(self.net, self.recipe, fused=not clips_mixed)
         if self.trainer.is_global_zero and self.trainer.state.fn == "fit":
             print_safely(f"parameter groups: {describe_groups(optimizer)}")
         if not self.recipe.warmup_steps:

@@ -97,14 +97,20 @@ def parameter_groups(net: Net, recipe: Recipe) -> list[dict[str, Any]]:
     return groups
 
 
-def build_optimizer(net: Net, recipe: Recipe) -> torch.optim.Optimizer:
-    """The torch optimiser of a recipe, in its fused form: one kernel per group instead of several per parameter."""
+def build_optimizer(net: Net, recipe: Recipe, fused: bool = True) -> torch.optim.Optimizer:
+    """The torch optimiser of a recipe.
+
+    Args:
+        net: The network.
+        recipe: The optimiser.
+        fused: One kernel per group instead of several per parameter; the same update up to rounding.
+    """
     groups = parameter_groups(net, recipe)
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, fused=True)
+        return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, fused=fused)
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=True)
-    return torch.optim.Adam(groups, lr=recipe.lr, betas=recipe.betas, fused=True)
+        return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=fused)
+    return torch.optim.Adam(groups, lr=recipe.lr, betas=recipe.betas, fused=fused)
 
 
 def warmup(step: int, warmup_steps: int) -> float:
