@@ -31,7 +31,7 @@ from grok_lightning.loggers.wandb_run import WandbRun
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.modules.mlp import EmbeddingFreeMLP, EmbeddingMLP
 from grok_lightning.modules.transformer import Transformer
-from grok_lightning.refusals import CHECKPOINT_WORDS, check_checkpoint, check_seed, check_trainer, read_hyper_parameters
+from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer
 
 __all__ = [
     "EmbeddingFreeMLP",
@@ -114,8 +114,6 @@ class GrokCLI(LightningCLI):
         check_trainer(config.trainer)
         if config.ckpt_path is None and self.config.subcommand != "fit":
             raise ConfigError(f"ckpt_path is missing: {self.config.subcommand} needs the weights of a checkpoint")
-        if config.ckpt_path is not None and config.ckpt_path not in CHECKPOINT_WORDS:
-            read_hyper_parameters(config.ckpt_path)
         for name in LINKED:
             if model is not None and model.init_args.get(name) is not None:
                 raise ConfigError(f"model.{name} = {model.init_args[name]}: comes from the data and cannot be set")

@@ -57,17 +57,17 @@ def check_trainer(config: Mapping[str, Any]) -> None:
     """
     if config["fast_dev_run"]:
         return
-    whole = config["limit_val_batches"] in (None, 0, 1.0) and not isinstance(config["limit_val_batches"], bool)
-    whole = whole and not (isinstance(config["limit_val_batches"], int) and config["limit_val_batches"] == 1)
+    limit = config["limit_val_batches"]
+    whole = limit is None or limit == 0 or (isinstance(limit, float) and limit == 1)  # the whole number 1 is one batch
     allowed = "evaluations are of whole parts of the table: leave it out, or set it to 0 for none"
-    require(whole, "trainer.limit_val_batches", config["limit_val_batches"], allowed)
+    require(whole, "trainer.limit_val_batches", limit, allowed)
     for field, why in (
         ("overfit_batches", "evaluations would be of a few rows; use data.frac_train for a smaller training set"),
         ("reload_dataloaders_every_n_epochs", "the order of batches would start anew"),
     ):
         require(config[field] in (0, 0.0, None), f"trainer.{field}", config[field], f"must be 0: {why}")
     interval, epochs = config["val_check_interval"], config["check_val_every_n_epoch"]
-    valid = interval is None or (interval > 0 if isinstance(interval, int | float) else True)
+    valid = not isinstance(interval, int | float) or interval > 0
     require(valid, "trainer.val_check_interval", interval, "must be greater than 0 (batches)")
     every = epochs is None or epochs >= 1
     require(every, "trainer.check_val_every_n_epoch", epochs, "must be 1 or more (epochs), or null")

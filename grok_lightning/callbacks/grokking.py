@@ -76,8 +76,7 @@ class Grokking(Callback):
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
         self._add(trainer.global_step, trainer.callback_metrics)
-        t_grok = self.clocks().t_grok.first
-        if self.stop_after_steps is not None and t_grok is not None:
+        if self.stop_after_steps is not None and (t_grok := self.clocks().t_grok.first) is not None:
             trainer.should_stop = trainer.global_step >= t_grok + self.stop_after_steps
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

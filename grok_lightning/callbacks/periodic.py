@@ -13,6 +13,7 @@ from lightning.pytorch.utilities.types import STEP_OUTPUT
 from grok_lightning import metric_keys
 from grok_lightning.errors import ConfigError, require
 from grok_lightning.loggers.at_step import log_at_step
+from grok_lightning.numerics.quiet import kept
 
 Values = Mapping[str, float | list[float]]
 """Key → scalar, or a small array."""
@@ -119,7 +120,7 @@ class Periodic(Callback):
         if trainer.global_step == self._measured_step:
             return
         self._measured_step = trainer.global_step
-        with self.timed(), untouched(pl_module):
+        with self.timed(), kept(pl_module, pl_module.device), torch.inference_mode(False), torch.enable_grad():
             values = dict(self.measure(trainer, pl_module))
         if not values:
             return
@@ -132,14 +133,3 @@ def is_log_spaced(step: int, points_per_decade: int) -> bool:
         return False
     k = round(points_per_decade * torch.tensor(float(step), dtype=torch.float64).log10().item())
     return any(round(10 ** (near / points_per_decade)) == step for near in (k - 1, k, k + 1) if near >= 1)
-
-
-@contextmanager
-def untouched(module: torch.nn.Module) -> Iterator[None]:
-    """Leave the random number generators and every train/eval flag as they were, with gradients allowed inside."""
-    modes = {name: child.training for name, child in module.named_modules()}
-    devices = list(range(torch.cuda.device_count()))
-    with torch.random.fork_rng(devices=devices), torch.inference_mode(False), torch.enable_grad():
-        yield
-    for name, child in module.named_modules():
-        child.training = modes[name]

@@ -85,7 +85,7 @@ class WandbRun(WandbLogger):
         name: Display name; ``null`` lets W&B choose.
         tags: Labels.
         notes: Free text.
-        log_model: Upload checkpoints as artifacts at the end (needs online mode).
+        log_model: Upload the files of a ModelCheckpoint in trainer.callbacks at the end (needs online mode).
         init_timeout: Seconds to wait for the server at the start.
         finish_timeout: Seconds to wait for uploads at the end; what is left is kept on disk.
     """

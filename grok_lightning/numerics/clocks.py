@@ -53,13 +53,19 @@ def crossing(
     first = next((i for i, hit in enumerate(above) if hit), None)
     if first is None:
         return Crossing(None, None, None)
-    sustained = None
-    for i, hit in enumerate(above):
-        window = above[i:] if n_evaluations is None else above[i : i + n_evaluations]
-        if hit and all(window) and (n_evaluations is None or len(window) == n_evaluations):
-            sustained = steps[i]
-            break
+    run = _long_run(above, n_evaluations)
+    sustained = None if run is None else steps[run]
     return Crossing(steps[first], sustained, steps[first] - (steps[first - 1] if first else 0))
+
+
+def _long_run(above: Sequence[bool], n: int | None) -> int | None:
+    """Start of the first run of n hits, or of the run that lasts to the end."""
+    start: int | None = None
+    for i, hit in enumerate(above):
+        start = None if not hit else i if start is None else start
+        if n is not None and start is not None and i - start + 1 == n:
+            return start
+    return start if n is None else None
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,23 @@ def _float32() -> Iterator[None]:
 
 
 @contextmanager
+def kept(net: nn.Module, device: torch.device) -> Iterator[None]:
+    """Restore the train/eval flag of every module and the global RNGs on leaving.
+
+    Args:
+        net: The module.
+        device: Its device, whose RNG is kept beside the CPU's; those of other devices are not looked at.
+    """
+    flags = [(module, module.training) for module in net.modules()]
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            for module, training in flags:
+                module.training = training
+
+
+@contextmanager
 def undisturbed(net: nn.Module, device: torch.device) -> Iterator[None]:
     """Around a forward: eval mode, twice differentiable attention, and no draw from the global RNGs.
 
@@ -76,15 +93,10 @@ def undisturbed(net: nn.Module, device: torch.device) -> Iterator[None]:
         net: The unwrapped module.
         device: Its device, whose RNG is forked beside the CPU's.
     """
-    flags = [(module, module.training) for module in net.modules()]
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), sdpa_kernel(SDPBackend.MATH):
-        try:
-            for module, _ in flags:
-                module.training = False
-            yield
-        finally:
-            for module, training in flags:
-                module.training = training
+    with kept(net, device), sdpa_kernel(SDPBackend.MATH):
+        for module in net.modules():
+            module.training = False
+        yield
 
 
 def now(device: torch.device) -> float:
