@@ -13,9 +13,10 @@ from statistics import median
 
 from jsonargparse import ArgumentError, ArgumentParser
 
-from grok_lightning.audit_sources import RUN_ACC, RUN_RANK, Series, Source, read_series
+from grok_lightning.audit_sources import RUN_ACC, RUN_RANK, Series, Source, read_series, read_two_phase
 from grok_lightning.errors import ConfigError, require
 from grok_lightning.numerics.compression import CompressionClock, CompressionRule, compression_clock
+from grok_lightning.numerics.two_phase import TwoPhaseClock
 
 MIN_GROUP = 3
 """Fewest plateaus from which the median floor of a group is taken."""
@@ -29,11 +30,13 @@ class Audited:
         source: Run directory or file as it was given.
         seed: Which seed of it; ``None`` if it holds one run.
         clock: What it says.
+        two_phase: Its two-phase clock; ``None`` unless it is a run that logged the norms from step 0 on.
     """
 
     source: str
     seed: str | None
     clock: CompressionClock
+    two_phase: TwoPhaseClock | None = None
 
 
 def audit(
@@ -41,8 +44,9 @@ def audit(
     source: Source | None = None,
     rule: CompressionRule | None = None,
     group: bool = True,
+    phase_epsilon: float = 0.01,
 ) -> list[Audited]:
-    """Read the compression clock of every run and seed.
+    """Read the compression clock of every run and seed, and the two-phase clock of runs that logged it.
 
     Args:
         paths: Run directories (or their ``metrics.jsonl``), CSV, JSONL and NPZ files. Arrays of an NPZ have
@@ -51,6 +55,7 @@ def audit(
         rule: Thresholds; the defaults of the clock if ``None``.
         group: Whether everything given is one group of comparable runs: the boundary gate then also asks for
             a floor within 3 times the group's median, if at least 3 of them reach a plateau.
+        phase_epsilon: ε of t_GF.
 
     Raises:
         ConfigError: If a file or column is missing, cannot be read or has the wrong shape.
@@ -61,7 +66,11 @@ def audit(
     floors = [clock.floor for clock in alone if clock.plateau and clock.floor is not None]
     if group and len(floors) >= MIN_GROUP:
         alone = [_clock(series, rule, median(floors)) for series in found]
-    return [Audited(series.source, series.seed, clock) for series, clock in zip(found, alone, strict=True)]
+    phases = {name: read_two_phase(Path(name), phase_epsilon, source.resumed) for name in {s.source for s in found}}
+    return [
+        Audited(series.source, series.seed, clock, phases[series.source])
+        for series, clock in zip(found, alone, strict=True)
+    ]
 
 
 def _clock(series: Series, rule: CompressionRule, group_floor: float | None = None) -> CompressionClock:
@@ -89,12 +98,17 @@ def main(argv: list[str]) -> int:
         require(len(options.paths) > 0, "paths", options.paths, "at least one run or file is needed")
         source = Source(options.step, options.acc, options.rank, options.seed, options.resumed)
         rule = CompressionRule(threshold=options.threshold, epsilon=options.epsilon)
-        audited = audit(options.paths, source, rule, group=not options.no_group)
+        require(0 < options.phase_epsilon < 1, "phase_epsilon", options.phase_epsilon, "must be in (0, 1)")
+        audited = audit(options.paths, source, rule, not options.no_group, options.phase_epsilon)
     except (ArgumentError, ConfigError) as error:
         print(f"grok_lightning: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     if options.json:
-        rows = [{"source": row.source, "seed": row.seed, **asdict(row.clock)} for row in audited]
+        rows = [
+            {"source": row.source, "seed": row.seed, **asdict(row.clock)}
+            | {"two_phase": asdict(row.two_phase) if row.two_phase else None}
+            for row in audited
+        ]
         print(json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         print_table(audited)
@@ -102,7 +116,9 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> ArgumentParser:
-    text = "Compression clocks (arXiv:2607.06639) of runs; verdicts that the data cannot carry are refused."
+    text = (
+        "Compression clocks (arXiv:2607.06639) of runs, two-phase clocks (arXiv:2505.20172) of those that logged them."
+    )
     parser = ArgumentParser(prog="grok_lightning audit", description=text, exit_on_error=False)
     add = parser.add_argument
     add("paths", nargs="+", type=str, help="run directories, metrics.jsonl, CSV, JSONL or NPZ files")
@@ -122,6 +138,7 @@ def _parser() -> ArgumentParser:
         help="accuracy that counts as grokked (arXiv:2607.06639: 0.9)",
     )
     add("--epsilon", type=float, default=0.10, help="share of the drop that may be left at T_compress")
+    add("--phase_epsilon", type=float, default=0.01, help="share of the first gradient norm left at t_GF")
     add("--resumed", action="store_true", help="where steps go back, keep the later branch")
     add("--no_group", action="store_true", help="leave the median floor of all runs out of the boundary gate")
     add("--json", action="store_true", help="print JSON instead of a table")
@@ -134,9 +151,11 @@ def print_table(audited: Sequence[Audited]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("run", "seed", *(name for name, _ in _CELLS), "censored", "verdict")
+    phases = _PHASES if any(row.two_phase for row in audited) else ()
+    table = Table("run", "seed", *(name for name, _ in (*phases, *_CELLS)), "censored", "verdict")
     for row in audited:
-        cells = [_show(getattr(row.clock, field)) for _, field in _CELLS]
+        cells = [_show(getattr(row.two_phase, field, None)) for _, field in phases]
+        cells += [_show(getattr(row.clock, field)) for _, field in _CELLS]
         table.add_row(escape(row.source), escape(row.seed or "-"), *cells, _censored(row.clock), row.clock.verdict)
     console = Console()
     if not console.is_terminal:
@@ -158,6 +177,8 @@ _CELLS = (
     ("plateau", "plateau"),
     ("boundary", "boundary"),
 )
+
+_PHASES = (("t_GF", "t_gf"), ("t_WD", "t_wd"))
 
 
 def _censored(clock: CompressionClock) -> str:

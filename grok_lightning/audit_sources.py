@@ -3,12 +3,16 @@
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grok_lightning.errors import ConfigError
 from grok_lightning.metric_keys import acc as acc_key
+from grok_lightning.metric_keys import grad_norm, two_phase
 from grok_lightning.metric_keys import spectrum as spectrum_key
+from grok_lightning.numerics.two_phase import TwoPhaseClock, two_phase_clock
 from grok_lightning.records import METRICS, Lines, columns, groups, names, read_csv, read_jsonl
 
 if TYPE_CHECKING:
@@ -92,6 +96,32 @@ def read_series(path: Path, source: Source) -> list[Series]:
         (acc_steps, accs), (steps, ranks) = (found.get(name, ([], [])) for name in (acc, rank))
         series.append(Series(str(path), seed, steps, ranks, acc_steps, accs))
     return series
+
+
+def read_two_phase(path: Path, epsilon: float, resumed: bool = False) -> TwoPhaseClock | None:
+    """The two-phase clock of a run directory that logged gradient and weight norms from step 0 on.
+
+    Args:
+        path: Run directory, or its metrics file.
+        epsilon: Share of the first gradient norm that ends the fast phase.
+        resumed: See ``records.columns``.
+
+    Returns:
+        ``None`` for other files, and for runs without these norms, with a first measurement after step 0, or with
+        norms that are not finite.
+    """
+    file = path / METRICS if path.is_dir() else path
+    if file.name != METRICS:
+        return None
+    keys = (grad_norm("all"), two_phase("weight_norm"), two_phase("decay_over_gradient"))
+    found = columns(read_jsonl(file), file, resumed=resumed)
+    if any(key not in found for key in keys):
+        return None
+    (steps, grads), (weight_steps, weights), (_, shares) = (found[key] for key in keys)
+    usable = steps == weight_steps and steps[0] == 0 and all(map(isfinite, [*grads, *weights, shares[0]]))
+    if not usable or not all(a < b for a, b in pairwise(steps)) or weights[0] == 0:
+        return None
+    return two_phase_clock(steps, grads, weights, shares[0] * grads[0] / weights[0], epsilon=epsilon)
 
 
 def _check_names(path: Path, needed: Iterable[str], available: Sequence[str]) -> None:

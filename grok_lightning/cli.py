@@ -24,6 +24,7 @@ from grok_lightning.callbacks.progress import StepProgress
 from grok_lightning.callbacks.save_run import SaveRun
 from grok_lightning.callbacks.spectrum import Spectrum
 from grok_lightning.callbacks.summary import Summary
+from grok_lightning.callbacks.two_phase import TwoPhase
 from grok_lightning.data.datamodule import ModularDataModule
 from grok_lightning.errors import ConfigError
 from grok_lightning.loggers.run_record import RunRecord
@@ -99,7 +100,7 @@ class GrokCLI(LightningCLI):
         """Named groups instead of list entries: a later --config merges into them."""
         parser.add_lightning_class_args(Grokking, "grokking")
         parser.add_lightning_class_args(LastCheckpoint, "checkpoint")
-        for diagnostic in (Hessian, Spectrum, Balance, Fourier, NTK, Health):
+        for diagnostic in (Hessian, Spectrum, Balance, Fourier, NTK, Health, TwoPhase):
             parser.add_lightning_class_args(diagnostic, diagnostic.group)
         parser.add_class_arguments(RunRecord, "record")
         for name in LINKED:

@@ -37,7 +37,7 @@ def seconds(group: str) -> str:
 
 
 def clock(name: str) -> str:
-    """A clock in optimiser steps: ``t_mem``, ``t_grok``, their ``…_sustained`` forms and ``delay``."""
+    """A clock in optimiser steps: ``t_mem``, ``t_grok``, their ``…_sustained`` forms, ``delay``, ``t_gf``, ``t_wd``."""
     return f"clock/{name}_steps"
 
 
@@ -95,3 +95,13 @@ def health(quantity: str) -> str:
 def param_norm(block: str) -> str:
     """Euclidean norm of the parameters of a block (E, W, rest or all)."""
     return f"health/{block}/param_norm"
+
+
+def grad_norm(block: str) -> str:
+    """Euclidean norm of the gradient of the full training loss in a block (E, W, rest or all)."""
+    return f"two_phase/{block}/grad_norm"
+
+
+def two_phase(quantity: str) -> str:
+    """About weight decay against the gradient (arXiv:2505.20172)."""
+    return f"two_phase/{quantity}"

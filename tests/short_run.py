@@ -20,7 +20,7 @@ COMMON = [
 ]  # fmt: skip
 OFF = [
     f"--{group}.{grid}=0"
-    for group in ("hessian", "spectrum", "balance", "fourier", "ntk", "health")
+    for group in ("hessian", "spectrum", "balance", "fourier", "ntk", "health", "two_phase")
     for grid in ("every_n_steps", "log_points_per_decade")
 ]
 

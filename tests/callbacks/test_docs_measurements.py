@@ -10,6 +10,10 @@ from short_run import fit
 TEXT = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| `")]
 DOCUMENTED = [row[0].strip("`") for row in ROWS if "/" in row[0]]
+TWO_PHASES = [
+    "--two_phase.every_n_steps=20", "--two_phase.epsilon=0.9", "--model.optimizer=sgd", "--model.lr=0.1", "--model.c=1",
+    "--model.weight_decay=0.05",
+]  # fmt: skip
 PLAIN = {"step", "_timestamp", "epoch"}
 
 
@@ -25,6 +29,7 @@ def logged():
         fit(*dense, "--grokking.mem_threshold", 0.001, run_id="mlp", **short),
         fit(*dense, "--data.task", "multiplication", model="Transformer", run_id="transformer", **short),
         fit("--hessian.every_n_steps", 10, "--hessian.subset", 9, steps=10, run_id="subset"),
+        fit(*TWO_PHASES, steps=100, run_id="two_phases"),
     ]
     return {key for run in runs for line in run.lines for key in line} - PLAIN
 

@@ -18,7 +18,7 @@ from grok_lightning.callbacks.spectrum import Spectrum
 from grok_lightning.errors import ConfigError
 
 DENSE = ["--config", ROOT / "configs" / "diagnostics" / "dense.yaml"]
-GROUPS = ("hessian", "spectrum", "balance", "fourier", "health")
+GROUPS = ("hessian", "spectrum", "balance", "fourier", "health", "two_phase")
 """Those that are on by default."""
 
 
@@ -61,6 +61,7 @@ def test_a_default_fit_leaves_every_group_in_the_record_and_in_wandb():
     for group, key in {
         "hessian": "hessian/E/lambda_max", "spectrum": "spectrum/E/erank_sq", "balance": "balance/predicted_c",
         "fourier": "fourier/natural/gini", "health": "health/softmax_collapse",
+        "two_phase": "two_phase/all/grad_norm",
     }.items():  # fmt: skip
         recorded = run.series(key)
         assert 20 in recorded, key
