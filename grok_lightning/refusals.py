@@ -1,5 +1,6 @@
 """What the command line refuses before anything is written: settings that fit no run, or not each other."""
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ CHECKPOINT_WORDS = ("best", "last", "hpc")
 """Values of --ckpt_path that Lightning resolves itself."""
 
 
-def read_hyper_parameters(path: str) -> dict[str, Any]:
-    """Hyper-parameters of a checkpoint; a file that is none is refused, without executing anything in it.
+def read_checkpoint(path: str) -> dict[str, Any]:
+    """A checkpoint without its numbers; a file that is none, or is damaged, is refused and nothing in it executed.
 
     Args:
         path: What --ckpt_path says.
@@ -22,13 +23,18 @@ def read_hyper_parameters(path: str) -> dict[str, Any]:
     if not Path(path).is_file():
         raise ConfigError(f"ckpt_path = {path!r}: there is no such file")
     try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch.load does not look at the checksums
+        if damaged is not None:
+            raise ConfigError(f"ckpt_path = {path!r}: is damaged (checksum of {damaged})")
         content = torch.load(path, map_location="meta", weights_only=True)
+    except ConfigError:
+        raise
     except Exception as error:  # whatever is wrong with the file, it is no checkpoint
         raise ConfigError(f"ckpt_path = {path!r}: cannot be read as a checkpoint ({type(error).__name__})") from error
     if not isinstance(content, dict) or not {"state_dict", "hyper_parameters"} <= content.keys():
         raise ConfigError(f"ckpt_path = {path!r}: is no checkpoint of this program")
-    found: dict[str, Any] = content["hyper_parameters"]
-    return found
+    return content
 
 
 def check_checkpoint(path: str, module: GrokModule, also_optimiser: bool) -> None:
@@ -40,7 +46,7 @@ def check_checkpoint(path: str, module: GrokModule, also_optimiser: bool) -> Non
         also_optimiser: Whether the optimiser's settings count too, as they do when training goes on.
     """
     if path not in CHECKPOINT_WORDS:
-        module.refuse_other_settings(read_hyper_parameters(path), also_optimiser)
+        module.refuse_other_settings(read_checkpoint(path)["hyper_parameters"], also_optimiser)
 
 
 def check_seed(seed: int | bool | None) -> None:

@@ -7,14 +7,20 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 
+from grok_lightning.callbacks.signals import StopSignals, stop
 from grok_lightning.errors import require
 from grok_lightning.loggers.run_record import RunRecord
+
+LAST = Path("checkpoints") / "last.ckpt"
+"""Where a run directory keeps its checkpoint."""
 
 
 class LastCheckpoint(Checkpoint):
     """Keeps ``checkpoints/last.ckpt`` of the run directory up to date, and complete at any moment.
 
-    It is written under another name, flushed to the disk and renamed, so that a killed run leaves the one before.
+    It is written under another name at the end of a step, flushed to the disk, and renamed before the next step begins:
+    by then the record holds everything that was logged up to the checkpoint, and ``fit --resume`` loses nothing.
+    SIGTERM and Ctrl-C write one too.
 
     Args:
         every_n_steps: Distance between checkpoints in optimiser steps; 0 writes one at the end only.
@@ -23,13 +29,20 @@ class LastCheckpoint(Checkpoint):
     def __init__(self, every_n_steps: int = 1000) -> None:
         require(every_n_steps >= 0, "checkpoint.every_n_steps", every_n_steps, "must be 0 or more (steps)")
         self.every_n_steps = every_n_steps
-        self.directory: Path | None = None
+        self.path: Path | None = None
+        self._partial: Path | None = None  # written, and not yet renamed
         self._saved_step = -1
+        self._signals = StopSignals()
+        self._stopping: int | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Find the run directory; without a record there is nowhere to write."""
         record = next((logger for logger in trainer.loggers if isinstance(logger, RunRecord)), None)
-        self.directory = None if record is None else record.path / "checkpoints"
+        self.path = None if record is None else record.path / LAST
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """From here on a signal is answered at the end of a step."""
+        self._signals.install()
 
     def on_train_batch_end(
         self,
@@ -39,21 +52,45 @@ class LastCheckpoint(Checkpoint):
         batch: object,
         batch_idx: int,
     ) -> None:
-        """Write on the chosen steps."""
-        if self.every_n_steps and trainer.global_step % self.every_n_steps == 0:
-            self._save(trainer)
+        """Write on the chosen steps, and when the run is asked to stop."""
+        self._stopping = self._signals.agreed(trainer)
+        due = self.every_n_steps and trainer.global_step % self.every_n_steps == 0
+        if due or self._stopping:
+            self._write(trainer)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
+        """Make the checkpoint of the step before the last one, and stop if asked to."""
+        self._rename(trainer)
+        if self._stopping:
+            stop(self._stopping, trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the last weights."""
-        self._save(trainer)
+        self._write(trainer)
+        self._rename(trainer)
 
-    def _save(self, trainer: Trainer) -> None:
-        if self.directory is None or trainer.global_step == self._saved_step:
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Give the signals back."""
+        self._signals.restore()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Leave the checkpoint before: what was logged after this one may be missing from the record."""
+        if self._partial is not None:
+            self._partial.unlink(missing_ok=True)
+            self._partial = None
+
+    def _write(self, trainer: Trainer) -> None:
+        if self.path is None or trainer.global_step == self._saved_step:
             return
         self._saved_step = trainer.global_step
-        partial = self.directory / ".last.partial"
-        trainer.save_checkpoint(partial, weights_only=False)  # on every process: strategies collect state here
+        self._partial = self.path.with_name(".last.partial")
+        trainer.save_checkpoint(self._partial, weights_only=False)  # on every process: strategies collect state here
+
+    def _rename(self, trainer: Trainer) -> None:
+        if self._partial is None or self.path is None:
+            return
         if trainer.is_global_zero:
-            with partial.open("rb") as file:
+            with self._partial.open("rb") as file:
                 os.fsync(file.fileno())
-            partial.replace(self.directory / "last.ckpt")
+            self._partial.replace(self.path)
+        self._partial = None

@@ -68,8 +68,10 @@ class Grokking(Callback):
         self.resolve_part(datamodule_of(trainer))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Evaluate the weights that training starts from."""
-        self._evaluate_here(trainer, pl_module)
+        """Evaluate the weights that training starts from; those of a resumed run if their evaluation is still due."""
+        interval = getattr(trainer, "val_check_interval")  # noqa: B009 - lightning sets it untyped
+        if not self.steps or (isinstance(interval, int) and trainer.global_step % interval == 0):
+            self._evaluate_here(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Read one evaluation, and stop if it is time to."""
@@ -117,6 +119,8 @@ class Grokking(Callback):
         self._add(trainer.global_step, values)
 
     def _add(self, step: int, values: dict[str, Tensor]) -> None:
+        if self.steps and self.steps[-1] == step:
+            return
         self.steps.append(step)
         for part, series in self.accuracies.items():
             if metric_keys.acc(part) in values:

@@ -1,5 +1,6 @@
 """Writes what defines a run before its first step: configuration and provenance."""
 
+import json
 import os
 import platform
 import subprocess
@@ -17,6 +18,7 @@ from lightning.pytorch.cli import SaveConfigCallback
 import grok_lightning
 from grok_lightning.callbacks.lookup import datamodule_of
 from grok_lightning.loggers.run_record import RunRecord
+from grok_lightning.resume import Resumed
 
 
 def git_commit() -> str | None:
@@ -73,16 +75,36 @@ class SaveRun(SaveConfigCallback):
     """Keeps the resolved configuration in the run directory and gives it to every other logger.
 
     The file names no value that follows from others (sizes that the data decides), so it can be run again as it is.
+
+    Args:
+        *args: See the parent.
+        resumed: The run that is resumed, whose start stays on record.
+        **kwargs: See the parent.
     """
+
+    def __init__(self, *args: Any, resumed: Resumed | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.resumed = resumed
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Write ``config.yaml`` and ``provenance.json`` (first process only)."""
         config = yaml.safe_load(self.parser.dump(self.config, skip_link_targets=False))
         for logger in trainer.loggers:
             if isinstance(logger, RunRecord):
-                logger.write("config.yaml", self.parser.dump(self.config))
-                logger.write_json("provenance.json", provenance(trainer, config.get("seed_everything")))
+                self._write(logger, provenance(trainer, config.get("seed_everything")))
                 for folder in ("checkpoints", "figures"):
                     (logger.path / folder).mkdir(exist_ok=True)
             else:
                 logger.log_hyperparams(config)
+
+    def _write(self, record: RunRecord, facts: dict[str, Any]) -> None:
+        config = self.config
+        if self.resumed is not None:
+            config = config.clone()
+            config.ckpt_path = self.resumed.config.get("ckpt_path")  # where the run started, not where it was stopped
+            before = record.path / "provenance.json"
+            first = json.loads(before.read_text(encoding="utf-8")) if before.exists() else facts
+            facts = first | {"resumed": [*first.get("resumed", []), facts]}
+            (record.path / "summary.json").unlink(missing_ok=True)  # of how it ended before
+        record.write("config.yaml", self.parser.dump(config))
+        record.write_json("provenance.json", facts)

@@ -20,6 +20,8 @@ def log_at_step(trainer: Trainer, values: Mapping[str, float | list[float] | Ten
         values: Key (from :mod:`grok_lightning.metric_keys`) → scalar, or a small array: the run record keeps arrays
             as they are, W&B as histograms, and other loggers get the scalars only.
     """
+    if not values:
+        return
     plain: dict[str, Any] = {key: value.item() if isinstance(value, Tensor) else value for key, value in values.items()}
     scalars = {key: value for key, value in plain.items() if not isinstance(value, list)}
     for logger in trainer.loggers:

@@ -20,6 +20,7 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from grok_lightning.errors import ConfigError, require
+from grok_lightning.loggers.continuation import Lock, cut
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -49,6 +50,9 @@ class RunRecord(Logger):
         self.root, self.experiment_name = Path(root), experiment
         self.run_id = run_id or new_run_id()
         self._file: TextIO | None = None
+        self._lock: Lock | None = None
+        self._resumed_step: int | None = None
+        self._held: set[str] = set()  # keys that the record has at the step it is resumed from
 
     @property
     def name(self) -> str:
@@ -76,11 +80,38 @@ class RunRecord(Logger):
         Raises:
             ConfigError: With the directory and the reason.
         """
+        if self._resumed_step is not None:
+            self._claim()
+            return
         if self.path.exists():
             raise ConfigError(f"record.run_id = {self.run_id!r}: {self.path} exists and is not written over")
         parent = next(p for p in [self.path.absolute(), *self.path.absolute().parents] if p.exists())
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
             raise ConfigError(f"record.root = {str(self.root)!r}: {parent} is not a directory that can be written to")
+
+    def resume_from(self, step: int) -> None:
+        """Go on with a run that exists, from the weights after ``step`` updates; -1 starts it over.
+
+        What the record has beyond that step is dropped when the first line is written: it is logged again.
+        """
+        self._resumed_step = step
+
+    def _claim(self) -> None:
+        """Make the run directory, or take over the one to be resumed; no second process can.
+
+        Raises:
+            ConfigError: If it has a writer already.
+        """
+        if self._lock is not None:
+            return
+        if self._resumed_step is None:
+            try:
+                self.path.mkdir(parents=True)
+            except FileExistsError:
+                raise ConfigError(
+                    f"record.run_id = {self.run_id!r}: {self.path} exists and is not written over"
+                ) from None
+        self._lock = Lock(self.path / ".lock")
 
     @rank_zero_only
     def write(self, name: str, text: str) -> None:
@@ -90,7 +121,7 @@ class RunRecord(Logger):
             name: File name inside the run directory.
             text: Its content.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        self._claim()
         partial = self.path / f".{name}.partial"
         with partial.open("w", encoding="utf-8") as file:
             file.write(text)
@@ -110,8 +141,15 @@ class RunRecord(Logger):
         It reaches the operating system before this returns, so a killed run loses at most the line being written.
         """
         if self._file is None:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._file = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
+            self._claim()
+            file = self.path / "metrics.jsonl"
+            if self._resumed_step is not None and file.exists():
+                self._held = cut(file, self._resumed_step)
+            self._file = file.open("a", encoding="utf-8")
+        if self._held and step == self._resumed_step:
+            metrics = {key: value for key, value in metrics.items() if key not in self._held}
+            if not metrics:
+                return
         line = {"step": step, **metrics, "_timestamp": round(time.time(), 3)}
         self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._file.flush()
@@ -121,17 +159,21 @@ class RunRecord(Logger):
 
     @rank_zero_only
     def discard(self) -> None:
-        """Take back what was written of a run that never made a step."""
+        """Take back what was written of a run that never made a step; one that is resumed stays."""
         self.finalize("failed")
+        if self._resumed_step is not None:
+            return
         shutil.rmtree(self.path, ignore_errors=True)
         remove_if_empty(self.path.parent, self.root)
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Close the metrics file."""
+        """Close the metrics file, and let go of the run directory."""
         if self._file is not None:
             self._file.close()
             self._file = None
+        if self._lock is not None:
+            self._lock.release()
 
 
 def remove_if_empty(*directories: Path) -> None:

@@ -70,13 +70,23 @@ class GrokModule(LightningModule):
         """Mean cross-entropy of the batch, weighted so that processes average to the global batch."""
         logits = self.net(batch.tokens)
         loss = F.cross_entropy(logits, batch.labels) * batch.weight
-        if (self.global_step + 1) % self.log_every_n_steps == 0:
+        steps_now = (batch_idx + 1) % self.trainer.accumulate_grad_batches == 0 or self.trainer.is_last_batch
+        if steps_now and (self.global_step + 1) % self.log_every_n_steps == 0:
             acc = (logits.argmax(1) == batch.labels).float().mean() * batch.weight
-            values = {metric_keys.TRAIN_LOSS: loss.detach(), metric_keys.TRAIN_ACC: acc}
-            groups = self.trainer.optimizers[0].param_groups
-            values |= {metric_keys.lr(group["name"]): torch.tensor(group["lr"]) for group in groups}
-            self.log_dict(values, sync_dist=self.trainer.world_size > 1)
+            self._log_batch({metric_keys.TRAIN_LOSS: loss.detach(), metric_keys.TRAIN_ACC: acc})
         return loss
+
+    def _log_batch(self, means: Mapping[str, Tensor]) -> None:
+        """Log what a batch says, averaged over processes, and the learning rates.
+
+        Lightning counts the steps of its own stamps anew where training goes on from a checkpoint of the end of a run.
+        """
+        reduced = [self.trainer.strategy.reduce(value, reduce_op="mean") for value in means.values()]
+        values = dict(zip(means, map(torch.as_tensor, reduced), strict=True))
+        groups = self.trainer.optimizers[0].param_groups
+        values |= {metric_keys.lr(group["name"]): torch.tensor(group["lr"]) for group in groups}
+        self.log_dict(values, logger=False)  # the progress bar, and callbacks that ask
+        log_at_step(self.trainer, values)
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Add a chunk of one part of the table."""
