@@ -1,0 +1,163 @@
+"""Every file under sweeps/ holds flags that the real parser takes, and the values it says it sweeps."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT
+from short_run import arguments
+from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
+from wandb.sdk.sweeps.scheduler.optuna import search_space_from_sweep_config
+from wandb_file import history
+
+from grok_lightning.__main__ import run
+from grok_lightning.cli import resolver
+from grok_lightning.sweep.spec import read_sweep
+
+FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
+NAMES = [path.stem for path in FILES]
+SWEEPS = {path.stem: yaml.safe_load(path.read_text()) for path in FILES}
+
+C = [0.5, 1, 4, 8, 10, 16, 24, 32]
+BATCH = [64, 128, 256, 512, 1024, 2048]
+SEEDS = [0, 1, 2, 3, 4]
+GRIDS = {
+    "c": {"model.c": C},
+    "batch_size": {"data.batch_size": BATCH},
+    "c_x_batch_size": {"model.c": C, "data.batch_size": BATCH},
+    "c_x_lr_x_task": {
+        "model.c": [1, 10],
+        "model.lr": [0.01, 0.005, 0.001],
+        "data.task": ["addition", "multiplication", "division", "sum_of_squares"],
+    },
+    "split_x_batch_size": {"data.split": ["random", "uniform", "skewed"], "data.batch_size": BATCH},
+    "sgd_c": {"model.c": [1, 10]},
+}
+SEARCHES = {"c_random": "random", "c_bayes": "bayes"}
+WANDB_FIELDS = {
+    "program", "entity", "project", "description", "name", "method", "metric", "parameters", "early_terminate",
+    "command", "run_cap",
+}  # fmt: skip
+"""docs.wandb.ai/models/sweeps/sweep-config-keys"""
+
+
+@pytest.fixture(scope="module")
+def resolve():
+    return resolver()
+
+
+@pytest.fixture(autouse=True)
+def project_root(tmp_path):
+    (tmp_path / "configs").symlink_to(ROOT / "configs")  # the files are started from the root of the project
+
+
+def choices(spec):
+    """The values of a parameter; both ends and the middle of a range."""
+    if "distribution" in spec:
+        low, high = spec["min"], spec["max"]
+        return [low, (low * high) ** 0.5, high]
+    return spec["values"] if "values" in spec else [spec["value"]]
+
+
+def command_line(name, point):
+    """The words after ``python -m grok_lightning``, made as W&B's agent makes them."""
+    args = create_sweep_command_args({"args": {key: {"value": value} for key, value in point.items()}})["args"]
+    words = [word for part in SWEEPS[name]["command"] for word in (args if part == "${args}" else [part])]
+    assert words[:4] == ["${env}", "${interpreter}", "-m", "grok_lightning"]
+    return words[4:]
+
+
+def points(name):
+    """Few points that have every value of every parameter."""
+    parameters = {key: choices(spec) for key, spec in SWEEPS[name]["parameters"].items()}
+    longest = max(map(len, parameters.values()))
+    return [{key: values[at % len(values)] for key, values in parameters.items()} for at in range(longest)]
+
+
+def lookup(config, key):
+    group, *rest = key.split(".")
+    found = config[group]["init_args"] if group == "model" else config[group]
+    for name in rest:
+        found = found[name]
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_parser_takes_every_value(name, resolve):
+    for point in points(name):
+        config = resolve(command_line(name, point))
+        assert {key: lookup(config, key) for key in point} == point
+        assert config["record"]["experiment"] == name
+        assert (config["data"]["split_seed"], config["data"]["order_seed"], config["data"]["p"]) == (0, 0, 97)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_file_is_what_wandb_documents(name):
+    sweep = SWEEPS[name]
+    assert set(sweep) <= WANDB_FIELDS
+    assert set(sweep["metric"]) == {"name", "goal"}
+    assert sweep["command"].count("${args}") == 1
+    space = search_space_from_sweep_config(sweep["parameters"])  # W&B's own reader of parameters
+    for key, spec in sweep["parameters"].items():
+        if "distribution" in spec:
+            assert (space[key].low, space[key].high, space[key].log) == (spec["min"], spec["max"], True)
+        else:
+            assert list(space[key].choices) == choices(spec)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_sweep_job_reads_the_same(name):
+    read = read_sweep(ROOT / "sweeps" / f"{name}.yaml")
+    assert read.swept == [key for key, spec in SWEEPS[name]["parameters"].items() if "value" not in spec]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_named_in_the_command_exist(name):
+    words = SWEEPS[name]["command"]
+    named = [words[at + 1] for at, word in enumerate(words) if word == "--config"]
+    assert named
+    assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_five_seeds(name):
+    assert SWEEPS[name]["parameters"]["seed_everything"] == {"values": SEEDS}
+
+
+@pytest.mark.parametrize("name", sorted(GRIDS))
+def test_grid(name):
+    sweep = SWEEPS[name]
+    swept = {key: spec["values"] for key, spec in sweep["parameters"].items() if "values" in spec}
+    assert sweep["method"] == "grid"
+    assert swept == GRIDS[name] | {"seed_everything": SEEDS}
+
+
+@pytest.mark.parametrize("name", sorted(SEARCHES))
+def test_search(name):
+    sweep = SWEEPS[name]
+    assert sweep["method"] == SEARCHES[name]
+    assert sweep["run_cap"] > 0  # a search without an end
+    assert sweep["parameters"]["model.c"] == {"distribution": "log_uniform_values", "min": 0.5, "max": 32.0}
+
+
+def test_nothing_is_left_out():
+    assert sorted(NAMES) == sorted([*GRIDS, *SEARCHES])
+
+
+def test_a_run_logs_every_metric_to_wandb():
+    assert run(arguments("--trainer.max_steps", "20", logger=None)) == 0
+    (file,) = Path("runs/wandb").glob("offline-run-*/*.wandb")
+    rows = history(file)
+    for sweep in SWEEPS.values():
+        assert len([row for row in rows if sweep["metric"]["name"] in row]) == 3  # steps 0, 10 and 20
+
+
+@pytest.mark.parametrize("task", GRIDS["c_x_lr_x_task"]["data.task"])
+def test_the_flag_task_is_the_file_of_that_task(task, resolve):
+    """The sweep over tasks starts from configs/addition.yaml."""
+    own = resolve(["fit", "--config", f"configs/{task}.yaml"])
+    flag = resolve(["fit", "--config", "configs/addition.yaml", f"--data.task={task}"])
+    for config in (own, flag):
+        del config["config"]
+        config["model"].pop("__path__", None)  # the file that the settings of the model stand in
+    assert flag == own
