@@ -8,7 +8,9 @@ usage: python -m grok_lightning JOB [options]
 Run, measure and judge grokking experiments.
 
 jobs:
-  fit         train a model, e.g. fit --config configs/addition.yaml
+  fit         train a model, e.g. fit --config configs/addition.yaml; go on with one: fit --resume RUN
+  sweep       run a W&B sweep file on this machine, without a server, e.g. sweep sweeps/c.yaml
+  compare     statistics over runs and seeds, e.g. compare runs/c --by model.c
   validate    evaluate a checkpoint: --config RUN/config.yaml --ckpt_path RUN/checkpoints/last.ckpt
   test        evaluate a checkpoint on the test set
   predict     predict the label of every pair of the table

@@ -1,10 +1,11 @@
 """The ``fit``, ``validate``, ``test`` and ``predict`` jobs: LightningCLI over the project's classes."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import yaml
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
@@ -32,7 +33,8 @@ from grok_lightning.loggers.wandb_run import WandbRun
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.modules.mlp import EmbeddingFreeMLP, EmbeddingMLP
 from grok_lightning.modules.transformer import Transformer
-from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer
+from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer, read_checkpoint
+from grok_lightning.resume import Resumed, check_same
 
 __all__ = [
     "EmbeddingFreeMLP",
@@ -40,6 +42,7 @@ __all__ = [
     "GrokCLI",
     "Transformer",
     "main",
+    "resolver",
 ]  # bare names resolve once imported
 
 LINKED = ("vocab_size", "n_classes")
@@ -74,7 +77,8 @@ class _Discards(logging.Handler):
 class GrokCLI(LightningCLI):
     """LightningCLI with the project's callbacks, run record and refusals."""
 
-    def __init__(self, args: Sequence[str] | None) -> None:
+    def __init__(self, args: Sequence[str] | None, parse_only: bool = False, resumed: Resumed | None = None) -> None:
+        self.parse_only, self.resumed = parse_only, resumed
         self.discards = _Discards()
         self.summary: Summary | None = None
         logger = logging.getLogger("grok_lightning.arguments")
@@ -85,7 +89,7 @@ class GrokCLI(LightningCLI):
             GrokModule,
             ModularDataModule,
             save_config_callback=SaveRun,
-            save_config_kwargs={"save_to_log_dir": False},
+            save_config_kwargs={"save_to_log_dir": False, "resumed": resumed},
             trainer_defaults=TRAINER_DEFAULTS,
             seed_everything_default=0,
             parser_kwargs=parser
@@ -121,6 +125,22 @@ class GrokCLI(LightningCLI):
         if self.discards.messages:
             raise ConfigError(f"model: {self.discards.messages[0]} Give a config that sets only what this model takes")
 
+    def resolve(self, arguments: Sequence[str]) -> dict[str, Any]:
+        """The configuration that ``JOB options…`` describes, as plain mappings; nothing is built or run."""
+        self.discards.messages.clear()
+        self.parse_arguments(self.parser, list(arguments))
+        config: dict[str, Any] = self.config[self.config.subcommand].as_dict()
+        return config
+
+    def _set_seed(self) -> None:
+        if not self.parse_only:
+            super()._set_seed()
+
+    def instantiate_classes(self) -> None:
+        """Build the parts of the run, unless only the configuration is asked for."""
+        if not self.parse_only:
+            super().instantiate_classes()
+
     def _parse_ckpt_path(self) -> None:
         """Leave the command line as it is: Lightning would let the checkpoint's settings win over it unsaid."""
 
@@ -150,6 +170,10 @@ class GrokCLI(LightningCLI):
     def _refuse_early(self, unrecorded: bool) -> None:
         """Refuse what only shows once the parts are built, before anything is written."""
         self._get(self.config_init, "grokking").resolve_part(self.datamodule)
+        if self.resumed is not None:
+            check_same(self.resumed, yaml.safe_load(self._parser("fit").dump(self.config["fit"])))
+            path = self.resumed.checkpoint
+            self.record.resume_from(-1 if path is None else read_checkpoint(str(path))["global_step"])
         if not unrecorded and getattr(rank_zero_only, "rank", 0) == 0:
             self.record.check()
 
@@ -164,6 +188,8 @@ class GrokCLI(LightningCLI):
 
     def _run_subcommand(self, subcommand: str) -> None:
         """Run the job; a run that fails before its first step is one line, and leaves nothing behind."""
+        if self.parse_only:
+            return
         if (path := self.config[subcommand].ckpt_path) is not None:
             check_checkpoint(path, self.model, also_optimiser=subcommand == "fit")
         try:
@@ -203,10 +229,19 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def main(args: Sequence[str] | None = None) -> GrokCLI:
+def main(args: Sequence[str] | None = None, resumed: Resumed | None = None) -> GrokCLI:
     """Run one job.
 
     Args:
         args: Command line without the program's name; ``None`` for ``sys.argv``.
+        resumed: The run that the arguments resume.
     """
-    return GrokCLI(args)
+    return GrokCLI(args, resumed=resumed)
+
+
+def resolver() -> Callable[[Sequence[str]], dict[str, Any]]:
+    """A function from the arguments of a job (``["fit", "--config", …]``) to its configuration.
+
+    The parser is built once, in 0.3 s or so; every call then takes about 0.1 s. Mistakes raise as they do in the job.
+    """
+    return GrokCLI(["fit", "--model", EmbeddingMLP.__name__], parse_only=True).resolve

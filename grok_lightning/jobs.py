@@ -1,5 +1,6 @@
 """Runs a job of the command line; every mistake of the user's becomes one line and an exit status."""
 
+import importlib
 import logging
 import os
 import re
@@ -52,14 +53,28 @@ def run_job(arguments: list[str]) -> int:
         return _refuse(str(mistake), 2)
 
 
-def _jobs() -> dict[str, Callable[[list[str]], int]]:
-    from grok_lightning import audit
+OWN_JOBS = {
+    "sweep": "grok_lightning.sweep.job",
+    "compare": "grok_lightning.compare.job",
+    "audit": "grok_lightning.audit",
+}
+"""Job → module whose ``main`` takes the arguments after the job and returns the exit status."""
 
+
+def _jobs() -> dict[str, Callable[[list[str]], int]]:
     trainer_jobs = dict.fromkeys(("fit", "validate", "test", "predict"), _lightning)
-    return trainer_jobs | {"audit": lambda arguments: audit.main(arguments[1:])}
+    return {**trainer_jobs, **dict.fromkeys(OWN_JOBS, _own)}
+
+
+def _own(arguments: list[str]) -> int:
+    status: int = importlib.import_module(OWN_JOBS[arguments[0]]).main(arguments[1:])
+    return status
 
 
 def _lightning(arguments: list[str]) -> int:
+    from grok_lightning import resume
+
+    arguments, resumed = resume.split(arguments)
     for flag, value in zip(arguments, [*arguments[1:], ""], strict=True):
         if flag in ("--config", "-c"):
             _check_config(Path(value))
@@ -67,7 +82,7 @@ def _lightning(arguments: list[str]) -> int:
             _check_config(Path(flag.removeprefix("--config=")))
     from grok_lightning.cli import main
 
-    main(arguments)
+    main(arguments, resumed)
     return 0
 
 
@@ -126,5 +141,6 @@ def _quiet() -> None:
     logging.getLogger("lightning.fabric.utilities.rank_zero").addFilter(_is_news)
     logging.getLogger("lightning.fabric.utilities.seed").addFilter(_is_news)
     warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # every process evaluates the whole table
+    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # not every run on a cluster is a job
     warnings.filterwarnings("ignore", message=".*no logger configured.*")  # validate and test print only
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="jsonargparse")
