@@ -47,12 +47,16 @@ def config_hash(resolved: Mapping[str, Any]) -> str:
     Args:
         resolved: Group → settings, as the parser returns them.
     """
-    kept = {key: value for key, value in resolved.items() if key not in UNHASHED}
-    for group, settings in kept.items():
-        if isinstance(settings, Mapping):
-            kept[group] = {name: value for name, value in settings.items() if f"{group}.{name}" not in UNHASHED}
-    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), default=str)
+    text = json.dumps(_hashed(resolved), sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _hashed(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    kept = {}
+    for name, value in tree.items():
+        if prefix + name not in UNHASHED and name != "__path__":  # where the parser read a nested file
+            kept[name] = _hashed(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+    return kept
 
 
 class Planner:

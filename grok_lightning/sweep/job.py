@@ -12,7 +12,7 @@ from jsonargparse import ArgumentParser
 from grok_lightning.errors import require
 
 DESCRIPTION = """Run a W&B sweep file on this machine. A sweep that was stopped goes on where it was: completed runs are
-skipped, others start over. Several processes may share a directory: on one machine, or on several that see the same
+skipped, others go on where they were stopped. Several processes may share a directory: on one machine, or on several that see the same
 files. What follows '--' is given to every run."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

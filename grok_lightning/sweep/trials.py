@@ -133,21 +133,28 @@ class Trials:
                     self._write(configuration, {"status": "queued", "attempts": 0})
                 claim.release()
 
-    def start(self, claim: Claim) -> list[str]:
-        """Record that a run starts, and clear the way for it.
+    def start(self, claim: Claim) -> bool:
+        """Record that a run starts, and clear the way for it unless it goes on where it was stopped.
 
         Returns:
-            Further arguments of the run: none, because it starts over; see :meth:`_start_over`.
+            Whether its run directory holds an earlier attempt that can be resumed.
         """
-        self._start_over(claim.configuration.key)
-        attempts = int(self.read(claim.configuration.key).get("attempts", 0)) + 1
+        recorded = self.read(claim.configuration.key)
+        goes_on = recorded.get("status") != "failed" and self._can_go_on(claim.configuration.key)
+        if not goes_on:
+            self._move_aside(claim.configuration.key)
+        attempts = int(recorded.get("attempts", 0)) + 1
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         about = {"status": "running", "attempts": attempts, "host": socket.gethostname(), "started": started}
         self._write(claim.configuration, about)
-        return []
+        return goes_on
 
-    def _start_over(self, key: str) -> None:
-        """Move what an earlier attempt left aside. A run that can be continued would be left where it is."""
+    def _can_go_on(self, key: str) -> bool:
+        """Whether the run was stopped or killed after it had begun; one that failed by itself would fail again."""
+        begun = (self.run_dir(key) / "config.yaml").exists()
+        return begun and self.summary(key).get("status") in (None, "interrupted")
+
+    def _move_aside(self, key: str) -> None:
         left = self.run_dir(key)
         if left.exists():
             attempts = (self.state / "abandoned" / f"{key}-{n}" for n in range(1, 10**6))

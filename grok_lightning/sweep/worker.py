@@ -49,8 +49,16 @@ class Worker(Protocol):
         """
 
 
-def run_arguments(trials: Trials, configuration: Configuration) -> list[str]:
-    """Arguments of one run: its own, and last those that say where it goes."""
+def run_arguments(trials: Trials, configuration: Configuration, goes_on: bool = False) -> list[str]:
+    """Arguments of one run: its own, and last those that say where it goes; or to resume it.
+
+    Args:
+        trials: Where runs go.
+        configuration: What is to be run.
+        goes_on: Whether its run directory holds an earlier attempt that is to be resumed.
+    """
+    if goes_on:
+        return ["fit", "--resume", str(trials.run_dir(configuration.key)), "--trainer.enable_progress_bar=false"]
     return [
         *configuration.arguments,
         f"--record.root={trials.root}",
@@ -87,9 +95,8 @@ class SubprocessWorker:
 
     def start(self, claim: Claim, slot: int) -> "SubprocessRun":
         """Start a run, which holds the claim's lock until it ends."""
-        more = self.trials.start(claim)
-        arguments = [*run_arguments(self.trials, claim.configuration), *more]
-        command = [*self.program, *arguments]
+        goes_on = self.trials.start(claim)
+        command = [*self.program, *run_arguments(self.trials, claim.configuration, goes_on)]
         path = self.trials.log(claim.configuration.key)
         with path.open("ab") as log:
             log.write(f"$ {shlex.join(command)}\n".encode())

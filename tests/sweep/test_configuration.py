@@ -43,6 +43,13 @@ def test_the_hash_does_not_depend_on_where_a_value_is_written(hash_of, tmp_path)
     assert hash_of(base=["fit", "--config", str(path)]) == hash_of("--model.c=3")
 
 
+def test_the_hash_does_not_depend_on_nested_files(hash_of, tmp_path):
+    (tmp_path / "mlp.yaml").write_text("class_path: EmbeddingMLP\ninit_args: {c: 3}\n")
+    path = tmp_path / "a.yaml"
+    path.write_text("model: mlp.yaml\ndata: {p: 11}\n")
+    assert hash_of(base=["fit", "--config", str(path)]) == hash_of("--model.c=3")
+
+
 @pytest.mark.parametrize(
     "flag",
     ["--model.c=11", "--data.split_seed=1", "--seed_everything=1", "--trainer.max_steps=7", "--hessian.k=2"],
