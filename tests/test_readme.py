@@ -43,7 +43,8 @@ def test_the_test_command_collects_tests():
 
 
 def test_the_commands_in_order(cli, tmp_path):
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    for folder in ("configs", "sweeps"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     python = next(block for language, block in BLOCKS if language == "python")
     (tmp_path / python.splitlines()[0].removeprefix("# ")).write_text(python)
     for command in COMMANDS:
@@ -55,6 +56,8 @@ def test_the_commands_in_order(cli, tmp_path):
         else:
             expanded = [max(map(str, Path().glob(word))) if "*" in word else word for word in words[1:]]
         more = [*OFF, *SHORT] if words[0] == "fit" and "--config" in words else []
+        if "--resume" in words:
+            more = ["--trainer.max_steps", "6"]  # two more than the run has
         done = cli(words[0], *expanded, *more)
         assert done.status == 0, (command, done.err)
         assert done.out, command

@@ -1,20 +1,19 @@
 """Signals that ask a run to stop, kept until it can stop without losing anything."""
 
-import os
-import re
 import signal
-import subprocess
 import threading
 from types import FrameType
 
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
+
+from grok_lightning import slurm
+from grok_lightning.loggers.screen import print_safely
 
 
 class StopSignals:
-    """SIGTERM, SIGINT and, in a Slurm job, SIGUSR1: the first is kept, a second of its kind takes effect at once.
+    """SIGTERM, SIGINT and SIGUSR1 (Slurm's warning): the first is kept, a second of its kind takes effect at once.
 
     Lightning raises SIGTERM between a step and its evaluation, and writes on SIGUSR1 from inside the handler, which
     hangs with several processes. Here all processes agree at the end of a step.
@@ -29,7 +28,7 @@ class StopSignals:
         self.received = None
         if threading.current_thread() is not threading.main_thread():
             return
-        wanted = [signal.SIGTERM, signal.SIGINT] + ([signal.SIGUSR1] if "SLURM_JOB_ID" in os.environ else [])
+        wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
         self._before = {signum: signal.signal(signum, self._keep) for signum in wanted}
 
     def restore(self) -> None:
@@ -56,27 +55,10 @@ def stop(signum: int, trainer: Trainer) -> None:
 
     Raises:
         KeyboardInterrupt: On SIGINT.
-        SIGTERMException: On SIGTERM, and on SIGUSR1 after putting the Slurm job back into its queue.
+        SIGTERMException: On SIGTERM, and on SIGUSR1, in a Slurm job after putting it back into its queue.
     """
     if signum == signal.SIGINT:
         raise KeyboardInterrupt
-    if signum == signal.SIGUSR1 and trainer.is_global_zero:
-        _requeue()
+    if signum == signal.SIGUSR1 and slurm.job_id() is not None and trainer.is_global_zero:
+        print_safely(slurm.requeue())
     raise SIGTERMException
-
-
-def _requeue() -> None:
-    job = os.environ.get("SLURM_ARRAY_JOB_ID")
-    job = f"{job}_{os.environ['SLURM_ARRAY_TASK_ID']}" if job else os.environ["SLURM_JOB_ID"]
-    if not re.fullmatch(r"[0-9_]+", job):
-        rank_zero_warn(f"SLURM_JOB_ID = {job!r} is no job number; the job is not requeued")
-        return
-    try:
-        done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.SubprocessError) as error:
-        rank_zero_warn(f"job {job} could not be requeued: {error}")
-        return
-    if done.returncode:
-        rank_zero_warn(f"job {job} could not be requeued: {done.stderr.strip()}")
-    else:
-        rank_zero_info(f"job {job} is requeued")

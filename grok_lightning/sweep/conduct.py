@@ -10,6 +10,7 @@ from math import prod
 
 from rich.console import Console
 
+from grok_lightning import slurm
 from grok_lightning.errors import ConfigError
 from grok_lightning.loggers.screen import print_safely
 from grok_lightning.sweep.configuration import Configuration, Planner
@@ -61,6 +62,8 @@ def conduct(options: Options, again: str) -> int:
     print_safely(progress.counts(0), *_report(source, trials, sweep))
     if stopped is not None:
         print_safely(f"stopped by {signal.Signals(stopped).name}; to go on: {again}")
+        if stopped == signal.SIGUSR1 and slurm.job_id() is not None:
+            print_safely(slurm.requeue())
         return 128 + stopped
     return 1 if "failed" in source.settled.values() else 0
 

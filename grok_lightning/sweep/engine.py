@@ -131,12 +131,12 @@ class Engine:
 
 @contextmanager
 def _listening(heard: list[int]) -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM in a list instead of dying of them."""
+    """Collect SIGINT, SIGTERM and SIGUSR1 (Slurm's warning) in a list instead of dying of them."""
 
     def hear(number: int, frame: FrameType | None) -> None:
         heard.append(number)
 
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield heard
     finally:

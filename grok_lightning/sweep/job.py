@@ -12,8 +12,8 @@ from jsonargparse import ArgumentParser
 from grok_lightning.errors import require
 
 DESCRIPTION = """Run a W&B sweep file on this machine. A sweep that was stopped goes on where it was: completed runs are
-skipped, others go on where they were stopped. Several processes may share a directory: on one machine, or on several that see the same
-files. What follows '--' is given to every run."""
+skipped, others go on where they were stopped. Several processes may share a directory: on one machine, or on several
+that see the same files. What follows '--' is given to every run."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OURS = ("--record.root", "--record.experiment", "--record.run_id", "--trainer.default_root_dir")

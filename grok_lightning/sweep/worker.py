@@ -88,6 +88,8 @@ class SubprocessWorker:
     def environment(self, slot: int) -> dict[str, str]:
         """The run's environment."""
         own = {name: value for name, value in os.environ.items() if name not in _OF_AN_AGENT}
+        # A run is a process of its own wherever the sweep runs: Lightning would take it for a task of the sweep's job.
+        own = {name: value for name, value in own.items() if not name.startswith("SLURM_")}
         own |= {"OMP_NUM_THREADS": str(self.threads), "WANDB_RUN_GROUP": self.trials.name, "PYTHONUNBUFFERED": "1"}
         if self.gpus:
             own["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
