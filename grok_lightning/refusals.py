@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from packaging.version import Version
 
+from grok_lightning import __version__
 from grok_lightning.errors import ConfigError, require
-from grok_lightning.modules.base import GrokModule
+from grok_lightning.modules.base import VERSION_KEY, GrokModule
 
 CHECKPOINT_WORDS = ("best", "last", "hpc")
 """Values of --ckpt_path that Lightning resolves itself."""
@@ -34,6 +36,9 @@ def read_checkpoint(path: str) -> dict[str, Any]:
         raise ConfigError(f"ckpt_path = {path!r}: cannot be read as a checkpoint ({type(error).__name__})") from error
     if not isinstance(content, dict) or not {"state_dict", "hyper_parameters"} <= content.keys():
         raise ConfigError(f"ckpt_path = {path!r}: is no checkpoint of this program")
+    written, here = str(content.get(VERSION_KEY, "0")), Version(__version__)
+    if Version(written).release[:2] > here.release[:2]:
+        raise ConfigError(f"ckpt_path = {path!r}: was written by grok_lightning {written}; this is {here}")
     return content
 
 

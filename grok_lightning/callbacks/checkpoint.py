@@ -84,7 +84,15 @@ class LastCheckpoint(Checkpoint):
             return
         self._saved_step = trainer.global_step
         self._partial = self.path.with_name(".last.partial")
-        trainer.save_checkpoint(self._partial, weights_only=False)  # on every process: strategies collect state here
+        try:
+            trainer.save_checkpoint(
+                self._partial, weights_only=False
+            )  # on every process: strategies collect state here
+        except (OSError, RuntimeError) as error:  # torch's writer says RuntimeError of a full disk
+            reason = str(error).splitlines()[0]
+            raise OSError(
+                getattr(error, "errno", None), f"no checkpoint can be written: {reason}", str(self.path)
+            ) from error
 
     def _rename(self, trainer: Trainer) -> None:
         if self._partial is None or self.path is None:

@@ -62,9 +62,12 @@ class Summary(Callback):
             return
         status = "interrupted" if isinstance(exception, KeyboardInterrupt | SIGTERMException) else "failed"
         reason = f"{type(exception).__name__}: {exception}".rstrip(": ")
-        record.write_json("summary.json", {"status": status, "reason": reason} | self._facts(trainer))
+        try:
+            record.write_json("summary.json", {"status": status, "reason": reason} | self._facts(trainer))
+        except OSError as error:
+            print_safely(f"summary.json cannot be written: {error}")
         if trainer.is_global_zero:
-            print_safely(f"{status} at step {trainer.global_step}; run directory: {record.path}")
+            print_safely(f"{status} at step {trainer.global_step}; run directory: {record.path}", _way_on(record))
 
     def _facts(self, trainer: Trainer) -> dict[str, Any]:
         seconds = max(time.perf_counter() - self._start, 1e-9)
@@ -127,6 +130,13 @@ class Summary(Callback):
 
 def _find(trainer: Trainer, kind: type[L]) -> L | None:
     return next((logger for logger in trainer.loggers if isinstance(logger, kind)), None)
+
+
+def _way_on(record: RunRecord) -> str:
+    resumed = f"python -m grok_lightning fit --resume {shlex.quote(str(record.path))}"
+    if (record.path / "checkpoints" / "last.ckpt").exists():
+        return f"goes on from its last checkpoint: {resumed}"
+    return f"has no checkpoint yet and would start over: {resumed}"
 
 
 def _shares_line(shares: dict[str, float]) -> str:

@@ -5,6 +5,7 @@ object a line), ``provenance.json`` (what produced the run), ``summary.json`` (h
 ``figures/``.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -151,8 +152,11 @@ class RunRecord(Logger):
             if not metrics:
                 return
         line = {"step": step, **metrics, "_timestamp": round(time.time(), 3)}
-        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self._file.flush()
+        except OSError as error:  # a full disk, which says nothing about where
+            raise OSError(error.errno, error.strerror, str(self.path / "metrics.jsonl")) from error
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """The whole configuration is kept in ``config.yaml`` instead."""
@@ -170,7 +174,8 @@ class RunRecord(Logger):
     def finalize(self, status: str) -> None:
         """Close the metrics file, and let go of the run directory."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what it still held back was refused before
+                self._file.close()
             self._file = None
         if self._lock is not None:
             self._lock.release()

@@ -9,7 +9,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.nn import functional as F
 
-from grok_lightning import metric_keys
+from grok_lightning import __version__, metric_keys
 from grok_lightning.data.batches import Batch
 from grok_lightning.errors import ConfigError
 from grok_lightning.loggers.at_step import log_at_step
@@ -17,6 +17,9 @@ from grok_lightning.loggers.screen import print_safely
 from grok_lightning.modules.score import TableScore
 from grok_lightning.nets.base import Net
 from grok_lightning.optim.recipe import Recipe, build_optimizer, describe_groups, parameter_groups, warmup
+
+VERSION_KEY = "grok_lightning_version"
+"""Where a checkpoint says which version wrote it."""
 
 OPTIMISATION = (
     "lr",
@@ -154,6 +157,10 @@ class GrokModule(LightningModule):
                 self._evaluate(batch)
         self.train(training)
         return self._take_scores()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Say which version wrote it; later ones may be refused."""
+        checkpoint[VERSION_KEY] = __version__
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of other settings when training goes on from it."""

@@ -28,6 +28,9 @@ FIRST_DRAWS = 10
 MANY = 50
 """From how many configurations on to say that resolving them takes a while."""
 
+SEEDS = ("seed_everything", "data.split_seed", "data.order_seed")
+"""Keys that make replicates of a setting, not settings."""
+
 PARSE_SECONDS = 0.1
 """Roughly how long one takes."""
 
@@ -146,5 +149,6 @@ def _report(source: Source, trials: Trials, sweep: Sweep) -> Iterable[str]:
     if ended["failed"]:
         yield "failed runs are run again with --retry_failed"
     if ended["completed"]:
-        by = f" --by {' '.join(sweep.swept)}" if sweep.swept else ""
+        compared = [key for key in sweep.swept if key not in SEEDS]
+        by = f" --by {' '.join(compared)}" if compared else " --by KEY"
         yield f"next: python -m grok_lightning compare {shlex.quote(str(trials.directory))}{by}"
