@@ -25,6 +25,7 @@ MIN_RUNS = 5
 
 _TIE = 1e-12
 Cells = dict[float, list[Run]]
+Accuracies = NDArray[np.float64]
 Draws = Mapping[float, NDArray[np.int64]]
 
 
@@ -32,7 +33,8 @@ def judge_c4(group: Group, pool: Sequence[str], alpha: float, bootstrap: Bootstr
     """C4 in two parts, both over the values of c with at least :data:`MIN_RUNS` runs.
 
     *Optimum.* Runs are resampled (whole seeds, where every c has the same ones; else inside each c); in each
-    resample the best c is the one with the highest mean of the last test accuracy. Part holds if the best c lies
+    resample the best c is the one with the highest mean test accuracy at one step for all: the last up to which every
+    run was evaluated, so that runs which stop early are not compared with longer ones. Part holds if the best c lies
     in :data:`NEAR` and is neither the smallest nor the largest in at least 1 − alpha of the resamples, fails if in
     at most alpha of them. Values of c that are equally good share a resample.
 
@@ -52,24 +54,30 @@ def judge_c4(group: Group, pool: Sequence[str], alpha: float, bootstrap: Bootstr
         why = f"needs {MIN_RUNS} runs each of a c in 4–16, a smaller and a larger one; runs by c: {have}"
         return Claim("C4", TEXT, context, "undetermined", n, "none", why, {})
     cells, draws = _draws(cells, pool, bootstrap)
-    optimum, best = _optimum(cells, draws)
+    step = min(run.test_acc[0][-1] for runs in cells.values() for run in runs)
+    acc = {c: np.array([run.test_acc_at(step) for run in runs], dtype=float) for c, runs in cells.items()}
+    optimum, best = _optimum(acc, draws)
     sooner = _soonest(cells, draws)
-    numbers: dict[str, float | int | None] = {"share_optimum_interior": optimum, "share_t_grok_interior": sooner}
-    estimate = f"best mean accuracy at c = {show(best)}; interior and in 4–16 in {optimum:.1%} of resamples"
+    numbers: dict[str, float | int | None] = {
+        "step": step, "share_optimum_interior": optimum, "share_t_grok_interior": sooner,
+    }  # fmt: skip
+    estimate = (
+        f"best mean accuracy at step {step} at c = {show(best)}; interior and in 4–16 in {optimum:.1%} of resamples"
+    )
     estimate += "" if sooner is None else f" (least median T_grok: {sooner:.1%})"
-    unstable = _instability(cells, draws, bootstrap) if max(cells) >= LARGE else None
+    unstable = _instability(cells, acc, draws, bootstrap) if max(cells) >= LARGE else None
     if unstable is not None:
         numbers |= vars(unstable)
         estimate += f"; accuracy at c = {show(unstable.c_large)} {unstable.words()}"
     verdict, why = _verdict(optimum, unstable, alpha)
-    return Claim("C4", TEXT, context, verdict, n, estimate, why + _caveats(cells), numbers)
+    return Claim("C4", TEXT, context, verdict, n, estimate, why + _caveats(cells, step), numbers)
 
 
 def _usable(cells: Mapping[Value, Sequence[Run]]) -> Cells:
-    """Values of c, in order, with enough runs whose last test accuracy is known."""
+    """Values of c, in order, with enough runs whose test accuracy is known."""
     found: Cells = {}
     for c, runs in cells.items():
-        known = [run for run in runs if run.final_acc["test"] is not None]
+        known = [run for run in runs if run.test_acc[0]]
         if isinstance(c, int | float) and len(known) >= MIN_RUNS:
             found[float(c)] = known
     return dict(sorted(found.items()))
@@ -87,11 +95,7 @@ def _draws(cells: Cells, pool: Sequence[str], bootstrap: Bootstrap) -> tuple[Cel
     return cells, own
 
 
-def _accuracies(runs: Sequence[Run]) -> NDArray[np.float64]:
-    return np.array([run.final_acc["test"] for run in runs], dtype=float)
-
-
-def _inside(cells: Cells) -> NDArray[np.bool_]:
+def _inside(cells: Mapping[float, object]) -> NDArray[np.bool_]:
     """Which values of c are near 10 and neither the smallest nor the largest."""
     values = np.array(list(cells))
     inside: NDArray[np.bool_] = (values >= NEAR[0]) & (values <= NEAR[1])
@@ -99,11 +103,10 @@ def _inside(cells: Cells) -> NDArray[np.bool_]:
     return inside
 
 
-def _optimum(cells: Cells, draws: Draws) -> tuple[float, float]:
+def _optimum(acc: Mapping[float, Accuracies], draws: Draws) -> tuple[float, float]:
     """Share of resamples with the highest accuracy where the claim has it, and the best c of all runs."""
-    means = np.stack([_accuracies(runs)[draws[c]].mean(axis=1) for c, runs in cells.items()], axis=1)
-    best = max(cells, key=lambda c: float(_accuracies(cells[c]).mean()))
-    return _share(means, _inside(cells)), best
+    means = np.stack([own[draws[c]].mean(axis=1) for c, own in acc.items()], axis=1)
+    return _share(means, _inside(acc)), max(acc, key=lambda c: float(acc[c].mean()))
 
 
 def _soonest(cells: Cells, draws: Draws) -> float | None:
@@ -155,12 +158,10 @@ class Instability:
         return f"minus at c = {show(self.c_near)}: {self.difference:+.3f} (interval {interval})"
 
 
-def _instability(cells: Cells, draws: Draws, bootstrap: Bootstrap) -> Instability:
+def _instability(cells: Cells, acc: Mapping[float, Accuracies], draws: Draws, bootstrap: Bootstrap) -> Instability:
     large = max(cells)
     near = min((c for c in cells if NEAR[0] <= c <= NEAR[1]), key=lambda c: abs(math.log(c / 10)))
-    difference = _accuracies(cells[large])[draws[large]].mean(axis=1) - _accuracies(cells[near])[draws[near]].mean(
-        axis=1
-    )
+    difference = acc[large][draws[large]].mean(axis=1) - acc[near][draws[near]].mean(axis=1)
     grokked_large, grokked_near, horizon = rates_by(cells[large], cells[near])
     rates = {}
     for c in (large, near):
@@ -170,7 +171,7 @@ def _instability(cells: Cells, draws: Draws, bootstrap: Bootstrap) -> Instabilit
     return Instability(
         large,
         near,
-        float(_accuracies(cells[large]).mean() - _accuracies(cells[near]).mean()),
+        float(acc[large].mean() - acc[near].mean()),
         low,
         high,
         float((difference < -_TIE).mean()),
@@ -197,11 +198,6 @@ def _verdict(optimum: float, unstable: Instability | None, alpha: float) -> tupl
     return "undetermined", f"{found}, and {worse}: neither enough for the claim nor against it"
 
 
-def _caveats(cells: Cells) -> str:
-    runs = [run for members in cells.values() for run in members]
-    said = ""
-    if any(run.settings.get("grokking.stop_after_steps") is not None for run in runs):
-        said += "; runs stop soon after T_grok (grokking.stop_after_steps), so their last accuracy is cut short"
-    if len({run.clocks.last_step for run in runs}) > 1:
-        said += "; the runs end at different steps"
-    return said
+def _caveats(cells: Cells, step: int) -> str:
+    ends = {run.test_acc[0][-1] for runs in cells.values() for run in runs}
+    return f"; the first of these runs ends at step {step}, others go on to step {max(ends)}" if len(ends) > 1 else ""

@@ -1,7 +1,8 @@
 """Finds run directories and reads what a comparison needs; what cannot be used is named with the reason."""
 
 import json
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class Run:
         definition: What its clocks mean.
         clocks: Its clocks.
         final_acc: Part of the table → last accuracy.
+        test_acc: Steps of the evaluations, and the test accuracy at each; empty if the record has none.
         started: When it started, as the record has it (sorts by time); empty if unknown.
         version: Version of the package that made it; ``None`` if unknown.
         environment: Versions and hardware that can move numbers by rounding.
@@ -50,6 +52,7 @@ class Run:
     definition: Definition
     clocks: Clocks
     final_acc: Mapping[str, float | None]
+    test_acc: tuple[Sequence[int], Sequence[float]]
     started: str
     version: str | None
     environment: Mapping[str, str]
@@ -58,6 +61,12 @@ class Run:
     def partial(self) -> bool:
         """Whether the run did not come to its own end."""
         return self.status != "completed"
+
+    def test_acc_at(self, step: int) -> float | None:
+        """Test accuracy at the last evaluation up to a step; ``None`` if there is none."""
+        steps, values = self.test_acc
+        at = bisect_right(steps, step)
+        return values[at - 1] if at else None
 
     def replicate(self, without: Iterable[str] = ()) -> tuple[Value, ...] | None:
         """The seeds that tell this run from its replicates; ``None`` if one is not recorded.
@@ -140,6 +149,7 @@ def _read(path: Path, wanted: Definition, partial: bool) -> Run:
         definition,
         clocks,
         {part: _final(part, summary, series) for part in PARTS},
+        series.get(acc("test"), ([], [])),
         str(provenance.get("started", "")),
         None if version is None else str(version),
         environment,

@@ -150,9 +150,15 @@ def test_c4_says_what_is_lacking(by_c, why):
     assert why in found.why
 
 
-def test_c4_says_when_accuracy_is_cut_short():
-    found = accuracies({1: FAIR, 8: GOOD, 64: NONE}, grokking__stop_after_steps=100)
-    assert "their last accuracy is cut short" in found.why
+def test_c4_compares_at_a_step_that_every_run_has_reached():
+    # all of c = 1 end higher than c = 8, but none of them had grokked when the first run ended
+    for c, t_grok, last, final in ((1, 1500, 2000, 1.0), (8, 500, 1000, 0.99), (64, None, 3000, 0.1)):
+        for seed in range(5):
+            write_run(f"exp/c{c}-s{seed}", t_grok, c=c, seed=seed, last=last, final=final)
+    (found,) = [claim for claim in claims("exp") if claim.name == "C4"]
+    assert (found.verdict, found.numbers["step"]) == ("supported", 1000)
+    assert found.numbers["difference"] == pytest.approx(0.1 - 0.99)
+    assert "the first of these runs ends at step 1000, others go on to step 3000" in found.why
 
 
 def test_c4_without_shared_seeds_resamples_inside_each_c():
