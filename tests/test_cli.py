@@ -45,7 +45,7 @@ def test_a_run_leaves_its_record_and_a_summary(cli):
     (run,) = runs()
     assert run.parent.name == "addition"
     assert {path.name for path in run.iterdir()} == {
-        "config.yaml", "metrics.jsonl", "provenance.json", "summary.json", "checkpoints", "figures",
+        "config.yaml", "metrics.jsonl", "provenance.json", "summary.json", "checkpoints", "figures", ".lock",
     }  # fmt: skip
     for word in ("T_mem", "T_grok", "delay", "final train accuracy", "final val accuracy", "final test accuracy"):
         assert word in done.out

@@ -66,6 +66,7 @@ def test_no_file_is_left_out_of_the_rules():
         "audit_sources",
         "refusals",
         "resume",
+        "slurm",
         "compare",
         "sweep",
         "report",
