@@ -121,6 +121,7 @@ def test_two_runs(wandb, stub):
         assert run.summary["test/acc"] == pytest.approx(summary["final_acc"]["test"])
 
 
+@pytest.mark.slow
 def test_a_refused_configuration_shows_in_the_output_alone(wandb, stub):
     varied = {"model.c": {"values": [-1]}, "seed_everything": {"value": 0}}
     done, sweep = start(wandb, stub, shipped("c", parameters=varied))
