@@ -1,7 +1,7 @@
 """``fit`` with everything it does unasked against the plain PyTorch loop of the same model, loss and optimiser.
 
-The plain loop is what a researcher would write by hand: the network as its formula says, Adam (the embedding in a group of its own), a
-permutation per epoch, no logging, no evaluation. ``fit`` evaluates, logs and writes to W&B offline as it does by default.
+The plain loop is what a researcher would write by hand: the network as its formula says, Adam (the embedding in a group
+of its own), a permutation per epoch, no logging, no evaluation. ``fit`` evaluates, logs and writes to W&B offline.
 
 Both run in one process on one thread, in turns of 50 steps, and are timed by the processor time of the process, so that
 other work on the machine falls out of the ratio. The window of ``fit`` begins after its first 50 steps and holds 500
