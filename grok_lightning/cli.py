@@ -24,6 +24,7 @@ from grok_lightning.callbacks.periodic import Periodic
 from grok_lightning.callbacks.progress import StepProgress
 from grok_lightning.callbacks.save_run import SaveRun
 from grok_lightning.callbacks.spectrum import Spectrum
+from grok_lightning.callbacks.stepping import use_quick_steps
 from grok_lightning.callbacks.summary import Summary
 from grok_lightning.callbacks.two_phase import TwoPhase
 from grok_lightning.data.datamodule import ModularDataModule
@@ -163,9 +164,11 @@ class GrokCLI(LightningCLI):
         else:
             config["logger"] = False  # the other jobs print, and leave the record of the run alone
         try:
-            return self._instantiate_trainer({**config, **kwargs}, callbacks)
+            trainer: Trainer = self._instantiate_trainer({**config, **kwargs}, callbacks)
         except (ValueError, ImportError, MisconfigurationException) as error:
             raise ConfigError(f"trainer: {error}") from error
+        use_quick_steps(trainer)
+        return trainer
 
     def _refuse_early(self, unrecorded: bool) -> None:
         """Refuse what only shows once the parts are built, before anything is written."""

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from grok_lightning.callbacks.lookup import datamodule_of, net_of
 from grok_lightning.callbacks.periodic import Periodic, Values
+from grok_lightning.data.batches import Batch
 from grok_lightning.metric_keys import balance
 from grok_lightning.nets.base import Net
 from grok_lightning.numerics.balance import BalanceMeter
@@ -54,6 +55,16 @@ class Balance(Periodic):
             n_symbols = datamodule_of(trainer).table.n_symbols
             self._meter = BalanceMeter(n_symbols, trainer.strategy.root_device)
 
+    def acts_at(self, trainer: Trainer, step: int) -> bool:
+        """Whether it measures at a step."""
+        return super().acts_at(trainer, step)
+
+    def pass_over(self, trainer: Trainer, batch: Batch) -> None:
+        """Count the tokens of the step."""
+        if self._meter is not None:
+            with self.timed():
+                self._add_step(trainer, batch.tokens)
+
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         """Copy weights and gradients before an update that will be measured."""
         following = trainer.global_step + 1
@@ -68,14 +79,9 @@ class Balance(Periodic):
         """Count the tokens of the step, and measure on the chosen steps."""
         if self._meter is not None:
             with self.timed():
-                self._tokens.append(_global_tokens(trainer, batch.tokens))
-                if trainer.global_step > self._counted_step:
-                    self._counted_step = trainer.global_step
-                    self._steps.append(torch.cat(self._tokens) if len(self._tokens) > 1 else self._tokens[0])
-                    self._tokens = []
+                self._add_step(trainer, batch.tokens)
+                if not self._tokens:
                     self._add_update(net_of(pl_module))
-                    if len(self._steps) >= COUNT_EVERY:
-                        self._count()
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
     def measure(self, trainer: Trainer, pl_module: LightningModule) -> Values:
@@ -111,6 +117,15 @@ class Balance(Periodic):
         self._counted_step = state_dict["counted_step"]
         if self._meter is not None and state_dict["meter"] is not None:
             self._meter.load_state_dict(state_dict["meter"])
+
+    def _add_step(self, trainer: Trainer, tokens: Tensor) -> None:
+        self._tokens.append(_global_tokens(trainer, tokens))
+        if trainer.global_step > self._counted_step:
+            self._counted_step = trainer.global_step
+            self._steps.append(torch.cat(self._tokens) if len(self._tokens) > 1 else self._tokens[0])
+            self._tokens = []
+            if len(self._steps) >= COUNT_EVERY:
+                self._count()
 
     def _count(self) -> None:
         for tokens in self._steps:

@@ -8,6 +8,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 
 from grok_lightning.callbacks.signals import StopSignals, stop
+from grok_lightning.callbacks.stepping import StepsOver
 from grok_lightning.errors import require
 from grok_lightning.loggers.run_record import RunRecord
 
@@ -15,7 +16,7 @@ LAST = Path("checkpoints") / "last.ckpt"
 """Where a run directory keeps its checkpoint."""
 
 
-class LastCheckpoint(Checkpoint):
+class LastCheckpoint(StepsOver, Checkpoint):
     """Keeps ``checkpoints/last.ckpt`` of the run directory up to date, and complete at any moment.
 
     It is written under another name at the end of a step, flushed to the disk, and renamed before the next step begins:
@@ -39,6 +40,11 @@ class LastCheckpoint(Checkpoint):
         """Find the run directory; without a record there is nowhere to write."""
         record = next((logger for logger in trainer.loggers if isinstance(logger, RunRecord)), None)
         self.path = None if record is None else record.path / LAST
+
+    def acts_at(self, trainer: Trainer, step: int) -> bool:
+        """Whether it writes at a step, or has something to finish before it."""
+        due = self.every_n_steps > 0 and step % self.every_n_steps == 0
+        return due or self._partial is not None or bool(self._stopping)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """From here on a signal is answered at the end of a step."""

@@ -50,6 +50,10 @@ class Health(Periodic):
         self.spikes = 0
         self._seen_step = 0
 
+    def acts_at(self, trainer: Trainer, step: int) -> bool:
+        """Whether it measures at a step; those that log the batch loss run whole anyway."""
+        return super().acts_at(trainer, step)
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: STEP_OUTPUT, batch: Any, batch_idx: int
     ) -> None:

@@ -1,5 +1,6 @@
 """When a measurement runs, and the promise that it changes nothing."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleD
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 
 from grok_lightning import metric_keys
+from grok_lightning.callbacks.stepping import StepsOver
 from grok_lightning.errors import ConfigError, require
 from grok_lightning.loggers.at_step import log_at_step
 from grok_lightning.numerics.quiet import kept
@@ -19,7 +21,7 @@ Values = Mapping[str, float | list[float]]
 """Key → scalar, or a small array."""
 
 
-class Periodic(Callback):
+class Periodic(StepsOver, Callback):
     """A measurement of the weights after chosen numbers of updates.
 
     It runs at step t if ``every_n_steps`` divides t, or if t is one of the log-spaced steps
@@ -52,6 +54,10 @@ class Periodic(Callback):
         if self.every_n_steps and step % self.every_n_steps == 0:
             return True
         return is_log_spaced(step, self.log_points_per_decade)
+
+    def acts_at(self, trainer: Trainer, step: int) -> bool:
+        """Whether it measures at a step."""
+        return self.enabled and self.is_due(step)
 
     def check(self, trainer: Trainer) -> None:
         """Refuse strategies under which a process does not hold every parameter.
@@ -131,5 +137,5 @@ def is_log_spaced(step: int, points_per_decade: int) -> bool:
     """Whether step is ``round(10^(k / points_per_decade))`` for some whole k ≥ 1."""
     if step < 2 or points_per_decade < 1:
         return False
-    k = round(points_per_decade * torch.tensor(float(step), dtype=torch.float64).log10().item())
+    k = round(points_per_decade * math.log10(step))
     return any(round(10 ** (near / points_per_decade)) == step for near in (k - 1, k, k + 1) if near >= 1)

@@ -9,9 +9,10 @@ from lightning.pytorch.utilities.types import STEP_OUTPUT
 from tqdm import tqdm
 
 from grok_lightning import metric_keys
+from grok_lightning.callbacks.stepping import StepsOver
 
 
-class StepProgress(ProgressBar):
+class StepProgress(StepsOver, ProgressBar):
     """One line: step, rate, and training, validation and test accuracy of the last evaluation.
 
     A terminal is refreshed five times a second; a log file gets a line every ten seconds.
@@ -29,6 +30,10 @@ class StepProgress(ProgressBar):
     def enable(self) -> None:
         """Show the bar."""
         self._enabled = True
+
+    def acts_at(self, trainer: Trainer, step: int) -> bool:
+        """Whether a step has to be shown at once: never, the bar catches up."""
+        return False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Open the bar at the step training starts from."""

@@ -69,10 +69,14 @@ class GrokModule(LightningModule):
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup(step, steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
+    def batch_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What a training step minimises, and the logits it comes from."""
+        logits = self.net(batch.tokens)
+        return F.cross_entropy(logits, batch.labels) * batch.weight, logits
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Mean cross-entropy of the batch, weighted so that processes average to the global batch."""
-        logits = self.net(batch.tokens)
-        loss = F.cross_entropy(logits, batch.labels) * batch.weight
+        loss, logits = self.batch_loss(batch)
         steps_now = (batch_idx + 1) % self.trainer.accumulate_grad_batches == 0 or self.trainer.is_last_batch
         if steps_now and (self.global_step + 1) % self.log_every_n_steps == 0:
             acc = (logits.argmax(1) == batch.labels).float().mean() * batch.weight
