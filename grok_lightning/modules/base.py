@@ -16,7 +16,15 @@ from grok_lightning.loggers.at_step import log_at_step
 from grok_lightning.loggers.screen import print_safely
 from grok_lightning.modules.score import TableScore
 from grok_lightning.nets.base import Net
-from grok_lightning.optim.recipe import Recipe, build_optimizer, describe_groups, parameter_groups, warmup
+from grok_lightning.optim.filters import StepHooks
+from grok_lightning.optim.recipe import (
+    Recipe,
+    build_hooks,
+    build_optimizer,
+    describe_groups,
+    parameter_groups,
+    warmup,
+)
 
 OPTIMISATION = (
     "lr",
@@ -27,6 +35,9 @@ OPTIMISATION = (
     "betas",
     "warmup_steps",
     "decay_scales_with_c",
+    "muon_lr",
+    "muon_momentum",
+    "gradient",
 )
 """Hyper-parameters of the optimiser; all others are of the network."""
 
@@ -46,6 +57,7 @@ class GrokModule(LightningModule):
         parameter_groups(net, recipe)  # refuses a recipe that does not fit the network before anything is written
         self.net = net
         self.recipe = recipe
+        self.hooks: StepHooks | None = None
         self.scores = torch.nn.ModuleDict({part: TableScore() for part in metric_keys.PARTS})
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -55,9 +67,13 @@ class GrokModule(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """One parameter group per block, the embedding at c times the learning rate of the rest."""
-        # Under mixed precision Lightning refuses to clip gradients of an optimiser that unscales them itself.
-        clips_mixed = bool(self.trainer.gradient_clip_val) and "mixed" in str(self.trainer.precision)
-        optimizer = build_optimizer(self.net, self.recipe, fused=not clips_mixed)
+        # A fused optimiser unscales its gradients itself: too late for clipping, which Lightning then refuses, and
+        # for filters.
+        touched = bool(self.trainer.gradient_clip_val) or self.recipe.filters_gradients
+        optimizer = build_optimizer(
+            self.net, self.recipe, fused=not (touched and "mixed" in str(self.trainer.precision))
+        )
+        self.hooks = build_hooks(optimizer, self.recipe)
         if self.trainer.is_global_zero and self.trainer.state.fn == "fit":
             print_safely(f"parameter groups: {describe_groups(optimizer)}")
         if not self.recipe.warmup_steps:
@@ -85,6 +101,9 @@ class GrokModule(LightningModule):
         values = dict(zip(means, map(torch.as_tensor, reduced), strict=True))
         groups = self.trainer.optimizers[0].param_groups
         values |= {metric_keys.lr(group["name"]): torch.tensor(group["lr"]) for group in groups}
+        memory = None if self.hooks is None else self.hooks.memory_norm()
+        if memory is not None:
+            values[metric_keys.GRADIENT_MEMORY] = memory
         self.log_dict(values, logger=False)  # the progress bar, and callbacks that ask
         log_at_step(self.trainer, values)
 

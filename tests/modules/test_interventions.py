@@ -1,0 +1,66 @@
+"""Interventions through the command line: they act where they should, and a resumed run ends the same."""
+
+import pytest
+import torch
+from short_run import fit
+
+STEPS = ["--trainer.val_check_interval", 10]
+STATEFUL = {
+    "ema": ["--model.gradient.grokfast=ema"],
+    "ma": ["--model.gradient.grokfast=ma", "--model.gradient.window=5", "--model.gradient.orthogonal=true"],
+    "muon": ["--model.optimizer=muon", "--model.muon_lr=0.02", "--model.c=4", "--model.warmup_steps=9"],
+}
+
+
+def differences(one, other):
+    return [name for name, w in one.weights.items() if not torch.equal(w, other.weights[name])]
+
+
+def resumed(cli, flags, model="EmbeddingMLP"):
+    whole = fit(*STEPS, *flags, model=model, steps=30, run_id="whole")
+    part = fit(*STEPS, *flags, model=model, steps=13, run_id="part")
+    done = cli("fit", "--resume", part.path, "--trainer.max_steps", 30)
+    assert done.status == 0, done.err
+    return whole, type(part)(part.path)
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_a_resumed_run_ends_as_if_it_had_not_stopped(cli, name):
+    whole, part = resumed(cli, STATEFUL[name])
+    assert not differences(whole, part)
+
+
+@pytest.mark.parametrize("model", ["EmbeddingFreeMLP", "Transformer"])
+def test_filters_resume_on_every_model(cli, model):
+    whole, part = resumed(cli, STATEFUL["ma"], model)
+    assert not differences(whole, part)
+
+
+def test_other_filters_are_refused_on_resuming(cli):
+    run = fit("--model.gradient.grokfast=ema", steps=10)
+    done = cli("fit", "--resume", run.path, "--trainer.max_steps", 20, "--model.gradient.lam", 3)
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert "model.gradient.lam = 3.0: the run was started with 2.0" in done.err
+
+
+def test_a_bad_value_is_one_line(cli):
+    done = cli("fit", "--model", "EmbeddingMLP", "--model.gradient.lam", "-1")
+    assert done.status == 2
+    assert done.err == "grok_lightning: error: model.gradient.lam = -1.0: must be 0 or more and finite\n"
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_every_step_is_filtered_after_clipping(precision):
+    flags = ["--model.gradient.grokfast=ema", "--trainer.gradient_clip_val=1e-6", "--trainer.log_every_n_steps=1"]
+    norms = fit(*flags, f"--trainer.precision={precision}", steps=4).series("gradient/memory_norm")
+    assert list(norms) == [1, 2, 3]  # of the memory after so many updates
+    assert all(0 < norm <= 1.0001e-6 for norm in norms.values())
+
+
+def test_learning_rates_of_muon_are_logged_by_group():
+    flags = [*STATEFUL["muon"], "--model.weight_decay=0", "--trainer.log_every_n_steps=10"]
+    run = fit(*flags, steps=20)
+    rates = {key: run.series(key)[19] for line in run.lines for key in line if key.startswith("lr/")}
+    assert rates == pytest.approx(
+        {"lr/embedding": 0.04, "lr/first_layer": 0.01, "lr/first_layer_muon": 0.02, "lr/rest": 0.01}
+    )
