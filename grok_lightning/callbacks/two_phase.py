@@ -42,7 +42,7 @@ class TwoPhase(Periodic):
         tokens, labels = pairs(trainer, datamodule_of(trainer).rows("train_full"))
         params = dict(net.named_parameters())
         blocks = labelled_blocks(net) | {"all": list(params)}
-        gradients = gradient_norms(net, tokens, labels, blocks, CHUNK)
+        gradients = gradient_norms(net, tokens, labels, blocks, CHUNK, pl_module.loss)
         grad, weight = gradients["all"], float(block_norms(params, {"all": list(params)})["all"])
         self._history.append((trainer.global_step, grad, weight))
         decay = pl_module.recipe.weight_decay

@@ -7,7 +7,6 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
-from torch.nn import functional as F
 
 from grok_lightning import metric_keys
 from grok_lightning.data.batches import Batch
@@ -17,6 +16,7 @@ from grok_lightning.loggers.screen import print_safely
 from grok_lightning.modules.score import TableScore
 from grok_lightning.nets.base import Net
 from grok_lightning.optim.filters import StepHooks
+from grok_lightning.optim.losses import CROSS_ENTROPY, Loss
 from grok_lightning.optim.recipe import (
     Recipe,
     build_hooks,
@@ -38,27 +38,31 @@ OPTIMISATION = (
     "muon_lr",
     "muon_momentum",
     "gradient",
+    "loss",
+    "loss_dtype",
 )
 """Hyper-parameters of the optimiser; all others are of the network."""
 
 
 class GrokModule(LightningModule):
-    """Cross-entropy training of a :class:`~grok_lightning.nets.base.Net`, with whole-table evaluation.
+    """Training of a :class:`~grok_lightning.nets.base.Net`, with whole-table evaluation.
 
     Step convention: a value stamped with step t was measured on weights that had received t updates.
 
     Args:
         net: The network.
         recipe: The optimiser.
+        loss: What is minimised, and what evaluations and measurements call the loss.
     """
 
-    def __init__(self, net: Net, recipe: Recipe) -> None:
+    def __init__(self, net: Net, recipe: Recipe, loss: Loss = CROSS_ENTROPY) -> None:
         super().__init__()
         parameter_groups(net, recipe)  # refuses a recipe that does not fit the network before anything is written
         self.net = net
         self.recipe = recipe
         self.hooks: StepHooks | None = None
-        self.scores = torch.nn.ModuleDict({part: TableScore() for part in metric_keys.PARTS})
+        self.loss = loss
+        self.scores = torch.nn.ModuleDict({part: TableScore(loss) for part in metric_keys.PARTS})
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits; see the network."""
@@ -83,9 +87,9 @@ class GrokModule(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Mean cross-entropy of the batch, weighted so that processes average to the global batch."""
+        """Mean loss of the batch, weighted so that processes average to the global batch."""
         logits = self.net(batch.tokens)
-        loss = F.cross_entropy(logits, batch.labels) * batch.weight
+        loss = self.loss(logits, batch.labels) * batch.weight
         steps_now = (batch_idx + 1) % self.trainer.accumulate_grad_batches == 0 or self.trainer.is_last_batch
         if steps_now and (self.global_step + 1) % self.log_every_n_steps == 0:
             acc = (logits.argmax(1) == batch.labels).float().mean() * batch.weight

@@ -3,6 +3,7 @@
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.nets.mlp import EmbeddingFreeMLPNet, EmbeddingMLPNet
 from grok_lightning.optim.filters import UNFILTERED, GradientFilter
+from grok_lightning.optim.losses import Loss, LossDtype, LossName
 from grok_lightning.optim.recipe import OptimizerName, Recipe
 
 
@@ -26,6 +27,8 @@ class EmbeddingMLP(GrokModule):
         muon_lr: Learning rate of muon's matrices, about the spectral norm of an update; ``null`` for η.
         muon_momentum: Momentum of muon.
         gradient: Filters of the gradient between clipping and the step: Grokfast, ⊥Grad.
+        loss: cross_entropy, stablemax (cross-entropy of StableMax), or mse (on one-hot labels).
+        loss_dtype: float32 or float64 for the loss alone; ``null`` for the dtype of the logits, float32 at least.
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class EmbeddingMLP(GrokModule):
         muon_lr: float | None = None,
         muon_momentum: float = 0.95,
         gradient: GradientFilter = UNFILTERED,
+        loss: LossName = "cross_entropy",
+        loss_dtype: LossDtype | None = None,
     ) -> None:
         recipe = Recipe(
             lr=lr,
@@ -61,7 +66,7 @@ class EmbeddingMLP(GrokModule):
             gradient=gradient,
         )
         width = 4 * d_model if hidden is None else hidden
-        super().__init__(EmbeddingMLPNet(vocab_size, n_classes, d_model, width, depth), recipe)
+        super().__init__(EmbeddingMLPNet(vocab_size, n_classes, d_model, width, depth), recipe, Loss(loss, loss_dtype))
         self.save_hyperparameters(logger=False)  # the run's whole config goes to the loggers instead
 
 
@@ -86,6 +91,8 @@ class EmbeddingFreeMLP(GrokModule):
         muon_lr: Learning rate of muon's matrices, about the spectral norm of an update; ``null`` for η.
         muon_momentum: Momentum of muon.
         gradient: Filters of the gradient between clipping and the step: Grokfast, ⊥Grad.
+        loss: cross_entropy, stablemax (cross-entropy of StableMax), or mse (on one-hot labels).
+        loss_dtype: float32 or float64 for the loss alone; ``null`` for the dtype of the logits, float32 at least.
     """
 
     def __init__(
@@ -107,6 +114,8 @@ class EmbeddingFreeMLP(GrokModule):
         muon_lr: float | None = None,
         muon_momentum: float = 0.95,
         gradient: GradientFilter = UNFILTERED,
+        loss: LossName = "cross_entropy",
+        loss_dtype: LossDtype | None = None,
     ) -> None:
         recipe = Recipe(
             lr=lr,
@@ -122,5 +131,7 @@ class EmbeddingFreeMLP(GrokModule):
             gradient=gradient,
         )
         width = 4 * d_model if hidden is None else hidden
-        super().__init__(EmbeddingFreeMLPNet(vocab_size, n_classes, width, depth, input_scale), recipe)
+        super().__init__(
+            EmbeddingFreeMLPNet(vocab_size, n_classes, width, depth, input_scale), recipe, Loss(loss, loss_dtype)
+        )
         self.save_hyperparameters(logger=False)

@@ -3,6 +3,7 @@
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.nets.transformer import Activation, TransformerNet
 from grok_lightning.optim.filters import UNFILTERED, GradientFilter
+from grok_lightning.optim.losses import Loss, LossDtype, LossName
 from grok_lightning.optim.recipe import OptimizerName, Recipe
 
 
@@ -30,6 +31,8 @@ class Transformer(GrokModule):
         muon_lr: Learning rate of muon's matrices, about the spectral norm of an update; ``null`` for η.
         muon_momentum: Momentum of muon.
         gradient: Filters of the gradient between clipping and the step: Grokfast, ⊥Grad.
+        loss: cross_entropy, stablemax (cross-entropy of StableMax), or mse (on one-hot labels).
+        loss_dtype: float32 or float64 for the loss alone; ``null`` for the dtype of the logits, float32 at least.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class Transformer(GrokModule):
         muon_lr: float | None = None,
         muon_momentum: float = 0.95,
         gradient: GradientFilter = UNFILTERED,
+        loss: LossName = "cross_entropy",
+        loss_dtype: LossDtype | None = None,
     ) -> None:
         recipe = Recipe(
             lr=lr,
@@ -70,5 +75,5 @@ class Transformer(GrokModule):
         )
         width = 4 * d_model if d_mlp is None else d_mlp
         net = TransformerNet(vocab_size, n_classes, d_model, n_layers, n_heads, width, layer_norm, tied, activation)
-        super().__init__(net, recipe)
+        super().__init__(net, recipe, Loss(loss, loss_dtype))
         self.save_hyperparameters(logger=False)

@@ -1,8 +1,12 @@
 """Interventions through the command line: they act where they should, and a resumed run ends the same."""
 
+import json
+
 import pytest
 import torch
-from short_run import fit
+from short_run import fit, net_after
+
+from grok_lightning.data.datamodule import ModularDataModule
 
 STEPS = ["--trainer.val_check_interval", 10]
 STATEFUL = {
@@ -64,3 +68,54 @@ def test_learning_rates_of_muon_are_logged_by_group():
     assert rates == pytest.approx(
         {"lr/embedding": 0.04, "lr/first_layer": 0.01, "lr/first_layer_muon": 0.02, "lr/rest": 0.01}
     )
+
+
+def training_set():
+    data = ModularDataModule(p=11, batch_size=16)
+    return data.table.tokens[data.split.train], data.table.labels[data.split.train]
+
+
+@pytest.mark.parametrize("loss", ["stablemax", "mse"])
+def test_every_loss_that_is_logged_is_the_one_that_is_minimised(loss):
+    flags = [f"--model.loss={loss}", "--model.loss_dtype=float64"]
+    run = fit(*flags, "--hessian.every_n_steps=10", "--two_phase.every_n_steps=10", "--hessian.dtype=float64", steps=10)
+    tokens, labels = training_set()
+    x = net_after(10, *flags).double()(tokens)
+    s = torch.where(x >= 0, x + 1, 1 / (1 - x))
+    one_hot = torch.eye(11, dtype=torch.float64)[labels]
+    shares = (s / s.sum(1, keepdim=True))[torch.arange(len(labels)), labels]
+    expected = -shares.log().mean() if loss == "stablemax" else (x - one_hot).square().mean()
+    assert run.series("hessian/loss")[10] == pytest.approx(float(expected), rel=1e-9)
+    assert run.series("train_full/loss")[10] == pytest.approx(float(expected), rel=1e-5)
+    assert run.group("two_phase")[10]["E/grad_norm"] == pytest.approx(run.group("hessian")[10]["E/grad_norm"], rel=1e-4)
+
+
+def test_c_grokfast_stablemax_and_clipping_in_one_step():
+    flags = [
+        "--model.optimizer=sgd", "--model.lr=0.5", "--model.c=3", "--model.weight_decay=0.25",
+        "--model.gradient.grokfast=ema", "--model.gradient.lam=4", "--model.loss=stablemax",
+        "--trainer.gradient_clip_val=0.01", "--data.batch_size=36",
+    ]  # fmt: skip
+    before, after = net_after(0, *flags).double(), fit(*flags, steps=1)
+    tokens, labels = training_set()
+    assert len(labels) == 36  # the batch is the whole training set
+    x = before(tokens)
+    s = torch.where(x >= 0, x + 1, 1 / (1 - x))
+    loss = -(s / s.sum(1, keepdim=True))[torch.arange(36), labels].log().mean()
+    names = [name for name, _ in before.named_parameters()]
+    gradients = torch.autograd.grad(loss, list(before.parameters()))
+    norm = torch.cat([g.flatten() for g in gradients]).norm()
+    assert norm > 0.01
+    for name, g in zip(names, gradients, strict=True):
+        w = before.get_parameter(name).detach()
+        clipped = g * 0.01 / norm
+        rate = 0.5 * 3 if name == "E" else 0.5
+        expected = w - rate * (clipped + 4 * clipped + 0.25 * w)  # the first μ is the gradient itself
+        assert torch.allclose(after.weights[name].double(), expected, atol=3e-7), name
+
+
+def test_losses_are_recorded_in_the_configuration(cli):
+    run = fit("--model.loss=mse", steps=5)
+    assert json.loads((run.path / "summary.json").read_text())["status"] == "completed"
+    done = cli("fit", "--resume", run.path, "--trainer.max_steps", 20, "--model.loss", "stablemax")
+    assert "model.loss = 'stablemax': the run was started with 'mse'" in done.err
