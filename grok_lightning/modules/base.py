@@ -38,6 +38,11 @@ OPTIMISATION = (
     "muon_lr",
     "muon_momentum",
     "gradient",
+    "weight_decay_embedding",
+    "weight_decay_first_layer",
+    "weight_decay_rest",
+    "clamp",
+    "freeze_embedding_at",
     "loss",
     "loss_dtype",
 )

@@ -2,6 +2,7 @@
 
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.nets.mlp import EmbeddingFreeMLPNet, EmbeddingMLPNet
+from grok_lightning.optim.clamp import UNCLAMPED, NormClamp
 from grok_lightning.optim.filters import UNFILTERED, GradientFilter
 from grok_lightning.optim.losses import Loss, LossDtype, LossName
 from grok_lightning.optim.recipe import OptimizerName, Recipe
@@ -27,6 +28,11 @@ class EmbeddingMLP(GrokModule):
         muon_lr: Learning rate of muon's matrices, about the spectral norm of an update; ``null`` for η.
         muon_momentum: Momentum of muon.
         gradient: Filters of the gradient between clipping and the step: Grokfast, ⊥Grad.
+        weight_decay_embedding: λ of E alone; ``null`` for weight_decay.
+        weight_decay_first_layer: λ of the layer that reads E alone; ``null`` for weight_decay.
+        weight_decay_rest: λ of everything else; ``null`` for weight_decay.
+        clamp: Holds the norm of all weights at a multiple of the critical norm.
+        freeze_embedding_at: Steps after which E stands still, 0 from the start; ``null`` for never.
         loss: cross_entropy, stablemax (cross-entropy of StableMax), or mse (on one-hot labels).
         loss_dtype: float32 or float64 for the loss alone; ``null`` for the dtype of the logits, float32 at least.
     """
@@ -49,6 +55,11 @@ class EmbeddingMLP(GrokModule):
         muon_lr: float | None = None,
         muon_momentum: float = 0.95,
         gradient: GradientFilter = UNFILTERED,
+        weight_decay_embedding: float | None = None,
+        weight_decay_first_layer: float | None = None,
+        weight_decay_rest: float | None = None,
+        clamp: NormClamp = UNCLAMPED,
+        freeze_embedding_at: int | None = None,
         loss: LossName = "cross_entropy",
         loss_dtype: LossDtype | None = None,
     ) -> None:
@@ -64,6 +75,11 @@ class EmbeddingMLP(GrokModule):
             muon_lr=muon_lr,
             muon_momentum=muon_momentum,
             gradient=gradient,
+            weight_decay_embedding=weight_decay_embedding,
+            weight_decay_first_layer=weight_decay_first_layer,
+            weight_decay_rest=weight_decay_rest,
+            clamp=clamp,
+            freeze_embedding_at=freeze_embedding_at,
         )
         width = 4 * d_model if hidden is None else hidden
         super().__init__(EmbeddingMLPNet(vocab_size, n_classes, d_model, width, depth), recipe, Loss(loss, loss_dtype))
@@ -91,6 +107,9 @@ class EmbeddingFreeMLP(GrokModule):
         muon_lr: Learning rate of muon's matrices, about the spectral norm of an update; ``null`` for η.
         muon_momentum: Momentum of muon.
         gradient: Filters of the gradient between clipping and the step: Grokfast, ⊥Grad.
+        weight_decay_first_layer: λ of the first layer alone; ``null`` for weight_decay.
+        weight_decay_rest: λ of everything else; ``null`` for weight_decay.
+        clamp: Holds the norm of all weights at a multiple of the critical norm.
         loss: cross_entropy, stablemax (cross-entropy of StableMax), or mse (on one-hot labels).
         loss_dtype: float32 or float64 for the loss alone; ``null`` for the dtype of the logits, float32 at least.
     """
@@ -114,6 +133,9 @@ class EmbeddingFreeMLP(GrokModule):
         muon_lr: float | None = None,
         muon_momentum: float = 0.95,
         gradient: GradientFilter = UNFILTERED,
+        weight_decay_first_layer: float | None = None,
+        weight_decay_rest: float | None = None,
+        clamp: NormClamp = UNCLAMPED,
         loss: LossName = "cross_entropy",
         loss_dtype: LossDtype | None = None,
     ) -> None:
@@ -129,6 +151,9 @@ class EmbeddingFreeMLP(GrokModule):
             muon_lr=muon_lr,
             muon_momentum=muon_momentum,
             gradient=gradient,
+            weight_decay_first_layer=weight_decay_first_layer,
+            weight_decay_rest=weight_decay_rest,
+            clamp=clamp,
         )
         width = 4 * d_model if hidden is None else hidden
         super().__init__(

@@ -1,7 +1,7 @@
-"""What happens to a gradient between clipping and the optimiser: Grokfast and ⊥Grad."""
+"""What happens to a gradient between clipping and the optimiser: freezing, Grokfast and ⊥Grad."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -89,10 +89,20 @@ class StepHooks:
     Args:
         optimizer: Gets the hooks. It must not unscale gradients itself (a fused one under a gradient scaler does).
         options: The filters.
+        frozen: Parameters that have no gradient any more once ``freeze_at`` steps were made; without one, no
+            optimiser moves them by momentum or decay either.
+        freeze_at: Number of steps after which they stand still; ``None`` for never.
     """
 
-    def __init__(self, optimizer: Optimizer, options: GradientFilter) -> None:
-        self.options = options
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        options: GradientFilter,
+        frozen: Iterable[Tensor] = (),
+        freeze_at: int | None = None,
+    ) -> None:
+        self.options, self.frozen, self.freeze_at = options, list(frozen), freeze_at
+        self.steps = 0
         self.parameters: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
         self._means: dict[int, Tensor] = {}
         self._rings: dict[int, Tensor] = {}
@@ -109,6 +119,10 @@ class StepHooks:
     @torch.no_grad()
     def apply(self) -> None:
         """Replace the gradients of all parameters by what the optimiser is to see."""
+        if self.freeze_at is not None and self.steps >= self.freeze_at:
+            for parameter in self.frozen:
+                parameter.grad = None
+        self.steps += 1
         for index, parameter in enumerate(self.parameters):
             if parameter.grad is None:
                 continue
@@ -157,6 +171,7 @@ class StepHooks:
 
     def _save(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         state[STATE_KEY] = {
+            "steps": self.steps,
             "counts": dict(self._counts),
             "means": {index: mean.clone() for index, mean in self._means.items()},
             "rings": {index: ring.clone() for index, ring in self._rings.items()},
@@ -166,7 +181,7 @@ class StepHooks:
         saved = state.pop(STATE_KEY, None)
         if saved is None:
             raise ValueError("the optimiser's state has no memory of gradients: it was saved without filters")
-        self._counts = dict(saved["counts"])
+        self.steps, self._counts = saved["steps"], dict(saved["counts"])
         for name, held in (("means", self._means), ("rings", self._rings)):
             held.clear()
             held.update({index: tensor.to(self.parameters[index], copy=True) for index, tensor in saved[name].items()})

@@ -9,6 +9,7 @@ from torch import nn
 
 from grok_lightning.errors import ConfigError, require
 from grok_lightning.nets.base import Net
+from grok_lightning.optim.clamp import UNCLAMPED, NormClamp
 from grok_lightning.optim.filters import UNFILTERED, GradientFilter, StepHooks
 from grok_lightning.optim.muon import MuonWithAdam
 
@@ -41,6 +42,11 @@ class Recipe:
         muon_lr: Muon's own learning rate, about the spectral norm of an update; ``None`` for η.
         muon_momentum: Of Muon (0.95, torch's default).
         gradient: Filters between clipping and the step.
+        weight_decay_embedding: λ of E; ``None`` for λ.
+        weight_decay_first_layer: λ of the first layer; ``None`` for λ.
+        weight_decay_rest: λ of everything else; ``None`` for λ.
+        clamp: Whether the norm of all weights is held.
+        freeze_embedding_at: Steps after which E stands still, without momentum and decay; ``None`` for never.
     """
 
     lr: float = 0.01
@@ -54,6 +60,11 @@ class Recipe:
     muon_lr: float | None = None
     muon_momentum: float = 0.95
     gradient: GradientFilter = UNFILTERED
+    weight_decay_embedding: float | None = None
+    weight_decay_first_layer: float | None = None
+    weight_decay_rest: float | None = None
+    clamp: NormClamp = UNCLAMPED
+    freeze_embedding_at: int | None = None
 
     def __post_init__(self) -> None:
         positive = "must be greater than 0 and finite"
@@ -85,11 +96,30 @@ class Recipe:
             raise ConfigError(f"model.muon_lr = {self.muon_lr}: model.optimizer is {self.optimizer!r}, not muon")
         require(0 <= self.muon_momentum < 1, "model.muon_momentum", self.muon_momentum, "must be in [0, 1)")
         self.gradient.check()
+        for field, decay in self.own_decays.items():
+            require(0 <= decay < math.inf, f"model.weight_decay_{field}", decay, f"{allowed}, or null")
+        self.clamp.check()
+        freeze = self.freeze_embedding_at
+        require(
+            freeze is None or freeze >= 0, "model.freeze_embedding_at", freeze, "must be 0 or more (steps), or null"
+        )
+        if freeze is not None and self.clamp.norm is not None:
+            raise ConfigError(f"model.freeze_embedding_at = {freeze}: model.clamp.norm rescales E too; leave one out")
 
     @property
     def filters_gradients(self) -> bool:
         """Whether gradients change between clipping and the step."""
-        return self.gradient.grokfast != "none" or self.gradient.orthogonal
+        return self.gradient.grokfast != "none" or self.gradient.orthogonal or self.freeze_embedding_at is not None
+
+    @property
+    def own_decays(self) -> dict[str, float]:
+        """Block → λ, of the blocks that have one of their own."""
+        named = {
+            "embedding": self.weight_decay_embedding,
+            "first_layer": self.weight_decay_first_layer,
+            "rest": self.weight_decay_rest,
+        }
+        return {block: decay for block, decay in named.items() if decay is not None}
 
 
 def parameter_groups(net: Net, recipe: Recipe) -> list[dict[str, Any]]:
@@ -102,11 +132,18 @@ def parameter_groups(net: Net, recipe: Recipe) -> list[dict[str, Any]]:
         recipe: Learning rate, ratio and decay.
 
     Raises:
-        ConfigError: If c is not 1 and the network has no embedding, or muon would have no matrix to move.
+        ConfigError: If a setting is about a block that the network lacks, or muon would have no matrix to move.
     """
     blocks = net.blocks()
     if recipe.c != 1 and "embedding" not in blocks:
         raise ConfigError(f"model.c = {recipe.c}: {type(net).__name__} has no embedding to scale; set model.c to 1")
+    for block in recipe.own_decays.keys() - blocks.keys():
+        raise ConfigError(
+            f"model.weight_decay_{block} = {recipe.own_decays[block]}: {type(net).__name__} has no {block}"
+        )
+    if recipe.freeze_embedding_at is not None and "embedding" not in blocks:
+        name = type(net).__name__
+        raise ConfigError(f"model.freeze_embedding_at = {recipe.freeze_embedding_at}: {name} has no trained embedding")
     hidden = net.hidden_matrices() if recipe.optimizer == "muon" else set()
     if recipe.optimizer == "muon" and not hidden:
         name = type(net).__name__
@@ -115,7 +152,9 @@ def parameter_groups(net: Net, recipe: Recipe) -> list[dict[str, Any]]:
     groups = []
     for block, names in blocks.items():
         lr = recipe.lr * (recipe.c if block == "embedding" else 1.0)
-        decay = recipe.weight_decay / (recipe.c if block == "embedding" and not recipe.decay_scales_with_c else 1.0)
+        decay = recipe.own_decays.get(block, recipe.weight_decay) / (
+            recipe.c if block == "embedding" and not recipe.decay_scales_with_c else 1.0
+        )
         muon_lr = recipe.lr if recipe.muon_lr is None else recipe.muon_lr
         for name, chosen, rate in (
             (block, [n for n in names if n not in hidden], lr),
@@ -148,13 +187,17 @@ def build_optimizer(net: Net, recipe: Recipe, fused: bool = True) -> torch.optim
 
 
 def build_hooks(optimizer: torch.optim.Optimizer, recipe: Recipe) -> StepHooks | None:
-    """The filters of a recipe, at work in an optimiser; ``None`` if there are none.
+    """What a recipe does right before and after each step of an optimiser; ``None`` if it leaves gradients alone.
 
     Args:
         optimizer: The optimiser, not fused where a gradient scaler is at work.
         recipe: The recipe.
     """
-    return StepHooks(optimizer, recipe.gradient) if recipe.filters_gradients else None
+    recipe.clamp.install(optimizer)
+    if not recipe.filters_gradients:
+        return None
+    embedding = [p for group in optimizer.param_groups if group["name"] == "embedding" for p in group["params"]]
+    return StepHooks(optimizer, recipe.gradient, embedding, recipe.freeze_embedding_at)
 
 
 def warmup(step: int, warmup_steps: int) -> float:

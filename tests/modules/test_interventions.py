@@ -12,6 +12,8 @@ STEPS = ["--trainer.val_check_interval", 10]
 STATEFUL = {
     "ema": ["--model.gradient.grokfast=ema"],
     "ma": ["--model.gradient.grokfast=ma", "--model.gradient.window=5", "--model.gradient.orthogonal=true"],
+    "clamp": ["--model.clamp.norm=8", "--model.clamp.rho=1.2"],
+    "freeze": ["--model.freeze_embedding_at=17"],
     "muon": ["--model.optimizer=muon", "--model.muon_lr=0.02", "--model.c=4", "--model.warmup_steps=9"],
 }
 
@@ -80,7 +82,7 @@ def test_every_loss_that_is_logged_is_the_one_that_is_minimised(loss):
     flags = [f"--model.loss={loss}", "--model.loss_dtype=float64"]
     run = fit(*flags, "--hessian.every_n_steps=10", "--two_phase.every_n_steps=10", "--hessian.dtype=float64", steps=10)
     tokens, labels = training_set()
-    x = net_after(10, *flags).double()(tokens)
+    x = net_after(10, *flags).double()(tokens).detach()
     s = torch.where(x >= 0, x + 1, 1 / (1 - x))
     one_hot = torch.eye(11, dtype=torch.float64)[labels]
     shares = (s / s.sum(1, keepdim=True))[torch.arange(len(labels)), labels]
