@@ -12,6 +12,9 @@ TRAIN_LOSS = "train/loss"
 TRAIN_ACC = "train/acc"
 """Accuracy on the batch of this step, before its update."""
 
+GRADIENT_MEMORY = "gradient/memory_norm"
+"""‖μ‖₂ of Grokfast's memory after so many updates."""
+
 GROKKED = "clock/grokked"
 """1 if the run reached T_grok, 0 if it ended before."""
 

@@ -10,7 +10,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
 from grok_lightning import metric_keys
-from grok_lightning.callbacks.lookup import datamodule_of, labelled_blocks, net_of, pairs
+from grok_lightning.callbacks.lookup import datamodule_of, labelled_blocks, loss_of, net_of, pairs
 from grok_lightning.callbacks.periodic import Periodic, Values
 from grok_lightning.errors import require
 from grok_lightning.numerics.eigen import EigenResult
@@ -22,7 +22,7 @@ Block = Literal["E", "W", "rest", "all"]
 
 
 class Hessian(Periodic):
-    """``λ_max(∂²L/∂θ_b²)``, L the mean cross-entropy of the training set without weight decay (arXiv:2505.15624, C.1).
+    """``λ_max(∂²L/∂θ_b²)``, L the mean loss of the training set without weight decay (arXiv:2505.15624, C.1).
 
     Blocks are those of ``Net.blocks``: E (embedding), W (the layer that reads it, bias included), rest, and all.
     λ_max is the algebraically largest eigenvalue; the smallest and the one of largest magnitude are given too.
@@ -103,6 +103,7 @@ class Hessian(Periodic):
             tokens,
             labels,
             {block: have[block] for block in blocks if block != ALL},
+            loss=loss_of(pl_module),
             dtype=self.dtype,
             chunk_size=self.chunk_size,
             n_total=len(rows),

@@ -11,6 +11,7 @@ from grok_lightning.metric_keys import BLOCK_LABELS
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.nets.base import Blocks, Net
 from grok_lightning.numerics.quiet import undisturbed
+from grok_lightning.optim.losses import Loss
 
 CHUNK = 2048
 """Rows per forward; on a CPU their activations stay in the cache."""
@@ -27,6 +28,12 @@ def net_of(pl_module: LightningModule) -> Net:
     """The bare network, never a wrapper of it."""
     assert isinstance(pl_module, GrokModule)
     return pl_module.net
+
+
+def loss_of(pl_module: LightningModule) -> Loss:
+    """The training loss (``model.loss``)."""
+    assert isinstance(pl_module, GrokModule)
+    return pl_module.loss
 
 
 def labelled_blocks(net: Net) -> Blocks:

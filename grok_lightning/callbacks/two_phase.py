@@ -1,5 +1,6 @@
 """The two-phase clock: when the loss is fitted, and when weight decay takes over."""
 
+import math
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
@@ -18,7 +19,8 @@ from grok_lightning.numerics.two_phase import two_phase_clock
 class TwoPhase(Periodic):
     """``t_GF = min{t : ‖∇F‖ ≤ ε‖∇F(w_0)‖}`` and ``t_WD = min{t : ‖∇F‖ ≤ λ‖w‖}`` (arXiv:2505.20172).
 
-    F is the mean loss over the training set without weight decay, λ the model's weight decay, w all parameters.
+    F is the mean loss over the training set without weight decay, λ the model's weight decay, w all parameters. Where
+    blocks have a decay of their own, λw is taken block by block, and there are no clocks, which are made for one λ.
 
     Args:
         every_n_steps: Distance of measurements in optimiser steps, and so the resolution of the clocks; 0 for none
@@ -42,14 +44,16 @@ class TwoPhase(Periodic):
         tokens, labels = pairs(trainer, datamodule_of(trainer).rows("train_full"))
         params = dict(net.named_parameters())
         blocks = labelled_blocks(net) | {"all": list(params)}
-        gradients = gradient_norms(net, tokens, labels, blocks, CHUNK)
+        gradients = gradient_norms(net, tokens, labels, blocks, CHUNK, pl_module.loss)
         grad, weight = gradients["all"], float(block_norms(params, {"all": list(params)})["all"])
         self._history.append((trainer.global_step, grad, weight))
-        decay = pl_module.recipe.weight_decay
+        recipe = pl_module.recipe
+        norms = block_norms(params, net.blocks())
+        pulls = [recipe.own_decays.get(block, recipe.weight_decay) * float(norm) for block, norm in norms.items()]
         values = {metric_keys.grad_norm(block): norm for block, norm in gradients.items()}
         values[metric_keys.two_phase("weight_norm")] = weight
         if grad > 0:
-            values[metric_keys.two_phase("decay_over_gradient")] = decay * weight / grad
+            values[metric_keys.two_phase("decay_over_gradient")] = math.hypot(*pulls) / grad
         return values
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -57,7 +61,9 @@ class TwoPhase(Periodic):
         super().on_train_end(trainer, pl_module)
         assert isinstance(pl_module, GrokModule)
         recipe, usable = pl_module.recipe, [point for point in self._history if _finite(point)]
-        if not usable or usable[0][0] != 0:  # both clocks are measured against the weights before the first update
+        if (
+            not usable or usable[0][0] != 0 or recipe.own_decays
+        ):  # both clocks are measured against the weights before the first update
             return
         steps, grads, weights = zip(*usable, strict=True)
         plain_sgd = recipe.optimizer == "sgd" and recipe.momentum == 0 and recipe.c == 1

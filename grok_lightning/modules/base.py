@@ -7,7 +7,6 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
-from torch.nn import functional as F
 
 from grok_lightning import __version__, metric_keys
 from grok_lightning.data.batches import Batch
@@ -16,7 +15,16 @@ from grok_lightning.loggers.at_step import log_at_step
 from grok_lightning.loggers.screen import print_safely
 from grok_lightning.modules.score import TableScore
 from grok_lightning.nets.base import Net
-from grok_lightning.optim.recipe import Recipe, build_optimizer, describe_groups, parameter_groups, warmup
+from grok_lightning.optim.filters import StepHooks
+from grok_lightning.optim.losses import CROSS_ENTROPY, Loss
+from grok_lightning.optim.recipe import (
+    Recipe,
+    build_hooks,
+    build_optimizer,
+    describe_groups,
+    parameter_groups,
+    warmup,
+)
 
 VERSION_KEY = "grok_lightning_version"
 """Where a checkpoint says which version wrote it."""
@@ -30,26 +38,39 @@ OPTIMISATION = (
     "betas",
     "warmup_steps",
     "decay_scales_with_c",
+    "muon_lr",
+    "muon_momentum",
+    "gradient",
+    "weight_decay_embedding",
+    "weight_decay_first_layer",
+    "weight_decay_rest",
+    "clamp",
+    "freeze_embedding_at",
+    "loss",
+    "loss_dtype",
 )
 """Hyper-parameters of the optimiser; all others are of the network."""
 
 
 class GrokModule(LightningModule):
-    """Cross-entropy training of a :class:`~grok_lightning.nets.base.Net`, with whole-table evaluation.
+    """Training of a :class:`~grok_lightning.nets.base.Net`, with whole-table evaluation.
 
     Step convention: a value stamped with step t was measured on weights that had received t updates.
 
     Args:
         net: The network.
         recipe: The optimiser.
+        loss: What is minimised, and what evaluations and measurements call the loss.
     """
 
-    def __init__(self, net: Net, recipe: Recipe) -> None:
+    def __init__(self, net: Net, recipe: Recipe, loss: Loss = CROSS_ENTROPY) -> None:
         super().__init__()
         parameter_groups(net, recipe)  # refuses a recipe that does not fit the network before anything is written
         self.net = net
         self.recipe = recipe
-        self.scores = torch.nn.ModuleDict({part: TableScore() for part in metric_keys.PARTS})
+        self.hooks: StepHooks | None = None
+        self.loss = loss
+        self.scores = torch.nn.ModuleDict({part: TableScore(loss) for part in metric_keys.PARTS})
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits; see the network."""
@@ -58,9 +79,13 @@ class GrokModule(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """One parameter group per block, the embedding at c times the learning rate of the rest."""
-        # Under mixed precision Lightning refuses to clip gradients of an optimiser that unscales them itself.
-        clips_mixed = bool(self.trainer.gradient_clip_val) and "mixed" in str(self.trainer.precision)
-        optimizer = build_optimizer(self.net, self.recipe, fused=not clips_mixed)
+        # A fused optimiser unscales its gradients itself: too late for clipping, which Lightning then refuses, and
+        # for filters.
+        touched = bool(self.trainer.gradient_clip_val) or self.recipe.filters_gradients
+        optimizer = build_optimizer(
+            self.net, self.recipe, fused=not (touched and "mixed" in str(self.trainer.precision))
+        )
+        self.hooks = build_hooks(optimizer, self.recipe)
         if self.trainer.is_global_zero and self.trainer.state.fn == "fit":
             print_safely(f"parameter groups: {describe_groups(optimizer)}")
         if not self.recipe.warmup_steps:
@@ -72,10 +97,10 @@ class GrokModule(LightningModule):
     def batch_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """What a training step minimises, and the logits it comes from."""
         logits = self.net(batch.tokens)
-        return F.cross_entropy(logits, batch.labels) * batch.weight, logits
+        return self.loss(logits, batch.labels) * batch.weight, logits
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Mean cross-entropy of the batch, weighted so that processes average to the global batch."""
+        """Mean loss of the batch, weighted so that processes average to the global batch."""
         loss, logits = self.batch_loss(batch)
         steps_now = (batch_idx + 1) % self.trainer.accumulate_grad_batches == 0 or self.trainer.is_last_batch
         if steps_now and (self.global_step + 1) % self.log_every_n_steps == 0:
@@ -92,6 +117,9 @@ class GrokModule(LightningModule):
         values = dict(zip(means, map(torch.as_tensor, reduced), strict=True))
         groups = self.trainer.optimizers[0].param_groups
         values |= {metric_keys.lr(group["name"]): torch.tensor(group["lr"]) for group in groups}
+        memory = None if self.hooks is None else self.hooks.memory_norm()
+        if memory is not None:
+            values[metric_keys.GRADIENT_MEMORY] = memory
         self.log_dict(values, logger=False)  # the progress bar, and callbacks that ask
         log_at_step(self.trainer, values)
 

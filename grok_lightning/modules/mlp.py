@@ -2,6 +2,9 @@
 
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.nets.mlp import EmbeddingFreeMLPNet, EmbeddingMLPNet
+from grok_lightning.optim.clamp import UNCLAMPED, NormClamp
+from grok_lightning.optim.filters import UNFILTERED, GradientFilter
+from grok_lightning.optim.losses import Loss, LossDtype, LossName
 from grok_lightning.optim.recipe import OptimizerName, Recipe
 
 
@@ -17,11 +20,21 @@ class EmbeddingMLP(GrokModule):
         lr: Learning rate η of everything but the embedding.
         c: Ratio of the embedding's learning rate to η.
         weight_decay: Weight decay λ: coupled L2 under adam and sgd, decoupled under adamw.
-        optimizer: adam, adamw or sgd.
+        optimizer: adam, adamw, sgd, or muon for hidden matrices with adam for the rest.
         momentum: Momentum of sgd.
         betas: Betas of adam and adamw.
         warmup_steps: Steps of linear learning-rate warm-up.
         decay_scales_with_c: Whether the embedding's decay moves with c (adamw and sgd only).
+        muon_lr: Learning rate of muon's matrices, about the spectral norm of an update; ``null`` for η.
+        muon_momentum: Momentum of muon.
+        gradient: Filters of the gradient between clipping and the step: Grokfast, ⊥Grad.
+        weight_decay_embedding: λ of E alone; ``null`` for weight_decay.
+        weight_decay_first_layer: λ of the layer that reads E alone; ``null`` for weight_decay.
+        weight_decay_rest: λ of everything else; ``null`` for weight_decay.
+        clamp: Holds the norm of all weights at a multiple of the critical norm.
+        freeze_embedding_at: Steps after which E stands still, 0 from the start; ``null`` for never.
+        loss: cross_entropy, stablemax (cross-entropy of StableMax), or mse (on one-hot labels).
+        loss_dtype: float32 or float64 for the loss alone; ``null`` for the dtype of the logits, float32 at least.
     """
 
     def __init__(
@@ -39,10 +52,37 @@ class EmbeddingMLP(GrokModule):
         betas: tuple[float, float] = (0.9, 0.999),
         warmup_steps: int = 0,
         decay_scales_with_c: bool = True,
+        muon_lr: float | None = None,
+        muon_momentum: float = 0.95,
+        gradient: GradientFilter = UNFILTERED,
+        weight_decay_embedding: float | None = None,
+        weight_decay_first_layer: float | None = None,
+        weight_decay_rest: float | None = None,
+        clamp: NormClamp = UNCLAMPED,
+        freeze_embedding_at: int | None = None,
+        loss: LossName = "cross_entropy",
+        loss_dtype: LossDtype | None = None,
     ) -> None:
-        recipe = Recipe(lr, c, weight_decay, optimizer, momentum, betas, warmup_steps, decay_scales_with_c)
+        recipe = Recipe(
+            lr=lr,
+            c=c,
+            weight_decay=weight_decay,
+            optimizer=optimizer,
+            momentum=momentum,
+            betas=betas,
+            warmup_steps=warmup_steps,
+            decay_scales_with_c=decay_scales_with_c,
+            muon_lr=muon_lr,
+            muon_momentum=muon_momentum,
+            gradient=gradient,
+            weight_decay_embedding=weight_decay_embedding,
+            weight_decay_first_layer=weight_decay_first_layer,
+            weight_decay_rest=weight_decay_rest,
+            clamp=clamp,
+            freeze_embedding_at=freeze_embedding_at,
+        )
         width = 4 * d_model if hidden is None else hidden
-        super().__init__(EmbeddingMLPNet(vocab_size, n_classes, d_model, width, depth), recipe)
+        super().__init__(EmbeddingMLPNet(vocab_size, n_classes, d_model, width, depth), recipe, Loss(loss, loss_dtype))
         self.save_hyperparameters(logger=False)  # the run's whole config goes to the loggers instead
 
 
@@ -59,11 +99,19 @@ class EmbeddingFreeMLP(GrokModule):
         lr: Learning rate η.
         c: Has to be 1: there is no embedding to scale.
         weight_decay: Weight decay λ: coupled L2 under adam and sgd, decoupled under adamw.
-        optimizer: adam, adamw or sgd.
+        optimizer: adam, adamw, sgd, or muon for hidden matrices with adam for the rest.
         momentum: Momentum of sgd.
         betas: Betas of adam and adamw.
         warmup_steps: Steps of linear learning-rate warm-up.
         decay_scales_with_c: Whether the embedding's decay moves with c (no embedding here: no effect).
+        muon_lr: Learning rate of muon's matrices, about the spectral norm of an update; ``null`` for η.
+        muon_momentum: Momentum of muon.
+        gradient: Filters of the gradient between clipping and the step: Grokfast, ⊥Grad.
+        weight_decay_first_layer: λ of the first layer alone; ``null`` for weight_decay.
+        weight_decay_rest: λ of everything else; ``null`` for weight_decay.
+        clamp: Holds the norm of all weights at a multiple of the critical norm.
+        loss: cross_entropy, stablemax (cross-entropy of StableMax), or mse (on one-hot labels).
+        loss_dtype: float32 or float64 for the loss alone; ``null`` for the dtype of the logits, float32 at least.
     """
 
     def __init__(
@@ -82,8 +130,33 @@ class EmbeddingFreeMLP(GrokModule):
         betas: tuple[float, float] = (0.9, 0.999),
         warmup_steps: int = 0,
         decay_scales_with_c: bool = True,
+        muon_lr: float | None = None,
+        muon_momentum: float = 0.95,
+        gradient: GradientFilter = UNFILTERED,
+        weight_decay_first_layer: float | None = None,
+        weight_decay_rest: float | None = None,
+        clamp: NormClamp = UNCLAMPED,
+        loss: LossName = "cross_entropy",
+        loss_dtype: LossDtype | None = None,
     ) -> None:
-        recipe = Recipe(lr, c, weight_decay, optimizer, momentum, betas, warmup_steps, decay_scales_with_c)
+        recipe = Recipe(
+            lr=lr,
+            c=c,
+            weight_decay=weight_decay,
+            optimizer=optimizer,
+            momentum=momentum,
+            betas=betas,
+            warmup_steps=warmup_steps,
+            decay_scales_with_c=decay_scales_with_c,
+            muon_lr=muon_lr,
+            muon_momentum=muon_momentum,
+            gradient=gradient,
+            weight_decay_first_layer=weight_decay_first_layer,
+            weight_decay_rest=weight_decay_rest,
+            clamp=clamp,
+        )
         width = 4 * d_model if hidden is None else hidden
-        super().__init__(EmbeddingFreeMLPNet(vocab_size, n_classes, width, depth, input_scale), recipe)
+        super().__init__(
+            EmbeddingFreeMLPNet(vocab_size, n_classes, width, depth, input_scale), recipe, Loss(loss, loss_dtype)
+        )
         self.save_hyperparameters(logger=False)

@@ -36,6 +36,10 @@ class Net(nn.Module):
         """Names of the parameters of the first layer; empty where nothing counts as one."""
         return set()
 
+    def hidden_matrices(self) -> set[str]:
+        """Names of the 2-D weights between hidden layers, which Muon is made for: neither E nor the output layer."""
+        return set()
+
     def matrices(self) -> dict[str, Tensor]:
         """Named 2-D weights, live (not copies), for spectra and ranks; every 2-D parameter unless a class says better.
 

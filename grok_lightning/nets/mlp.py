@@ -33,6 +33,10 @@ class _Stack(nn.Module):
         """``W2``, ``W3``, …: the weights behind the first layer."""
         return {f"W{i}": layer.get_parameter("weight") for i, layer in enumerate(self.layers, start=2)}
 
+    def hidden_names(self) -> set[str]:
+        """Weights of the layers before the output layer."""
+        return {f"stack.layers.{i}.weight" for i in range(len(self.layers) - 1)}
+
     def forward(self, preactivation: Tensor) -> Tensor:
         x = preactivation
         for layer in self.layers:
@@ -103,6 +107,10 @@ class EmbeddingMLPNet(Net):
         """The first linear layer, weight and bias."""
         return {"first.weight", "first.bias"}
 
+    def hidden_matrices(self) -> set[str]:
+        """The first layer, which reads E, and all others but the output layer."""
+        return {"first.weight"} | self.stack.hidden_names()
+
     def matrices(self) -> dict[str, Tensor]:
         """E, W (first layer), ``EW_a`` and ``EW_b`` (E times the columns of W that read the slot), later layers."""
         d = self.E.shape[1]
@@ -148,6 +156,10 @@ class EmbeddingFreeMLPNet(Net):
     def first_layer_names(self) -> set[str]:
         """The first linear layer, weight and bias."""
         return {"first.weight", "first.bias"}
+
+    def hidden_matrices(self) -> set[str]:
+        """All but the first layer, which reads the raw input, and the output layer."""
+        return self.stack.hidden_names()
 
     def matrices(self) -> dict[str, Tensor]:
         """W (first layer) and the later layers; there is no E."""

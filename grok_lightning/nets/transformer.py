@@ -128,6 +128,10 @@ class TransformerNet(Net):
         """W_Q, W_K and W_V of the first layer: the maps that read the embedding."""
         return {f"layers.0.attention.{name}.weight" for name in ("W_Q", "W_K", "W_V")}
 
+    def hidden_matrices(self) -> set[str]:
+        """The six weights of every layer; not E, the positions or the unembedding."""
+        return {name for name, p in self.named_parameters() if name.startswith("layers.") and p.ndim == 2}
+
     def matrices(self) -> dict[str, Tensor]:
         """E, then per layer ``W_Q.<i>`` … ``W_out.<i>``, and W_U (a tied one is E and not repeated)."""
         found: dict[str, Tensor] = {"E": self.E}

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from grok_lightning.numerics.health import block_norms
 from grok_lightning.numerics.quiet import exact, undisturbed, unwrap
+from grok_lightning.optim.losses import CROSS_ENTROPY, Loss
 
 
 def gradient_norms(
@@ -16,8 +16,9 @@ def gradient_norms(
     labels: Tensor,
     blocks: Mapping[str, Sequence[str]],
     chunk_size: int,
+    loss: Loss = CROSS_ENTROPY,
 ) -> dict[str, float]:
-    """``‖∂F/∂θ_b‖₂`` with ``F = (1/N) Σ_i cross_entropy(net(tokens_i), labels_i)``, no weight decay (arXiv:2505.20172).
+    """``‖∂F/∂θ_b‖₂`` with ``F = (1/N) Σ_i loss(net(tokens_i), labels_i)``, no weight decay (arXiv:2505.20172).
 
     Eval mode, no autocast, no TF32; ``.grad``, modes and random states stay as they are.
 
@@ -27,9 +28,10 @@ def gradient_norms(
         labels: int64, shape (N,).
         blocks: Block name → parameter names.
         chunk_size: Samples per graph; chunks weigh by their sample counts.
+        loss: The training loss.
 
     Returns:
-        Block name → norm, in nats per unit of weight.
+        Block name → norm, in units of the loss (nats for cross-entropy) per unit of weight.
     """
     net = unwrap(net)
     with exact(tokens.device):
@@ -38,7 +40,7 @@ def gradient_norms(
         for part, target in zip(torch.split(tokens, chunk_size), torch.split(labels, chunk_size), strict=True):
             with undisturbed(net, tokens.device):
                 logits = torch.func.functional_call(net, params, (part,))
-            value = cross_entropy(logits, target, reduction="sum") / len(labels)
+            value = loss(logits, target, "sum") / len(labels)
             found = torch.autograd.grad(value, list(params.values()), materialize_grads=True)
             for name, gradient in zip(params, found, strict=True):
                 total[name] += gradient

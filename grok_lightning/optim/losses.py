@@ -1,0 +1,72 @@
+"""The losses that a run can minimise."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from grok_lightning.errors import require
+
+LossName = Literal["cross_entropy", "stablemax", "mse"]
+LossDtype = Literal["float32", "float64"]
+Reduction = Literal["mean", "sum", "none"]
+
+
+def log_stablemax(logits: Tensor) -> Tensor:
+    """``log s(x)``, ``s(x) = x + 1`` for x ≥ 0 and ``1 / (1 − x)`` below (arXiv:2501.04697).
+
+    StableMax is ``s(x_i) / Σ_j s(x_j)``, the softmax of what this returns. It is computed without a quotient, and has
+    the derivative ``1 / (1 + |x|)`` everywhere.
+
+    Args:
+        logits: Any shape and floating dtype.
+    """
+    # clamp has slope 1 at 0 and relu has 0, so that the two add up to 1 there.
+    return torch.log1p(logits.clamp(min=0)) - torch.log1p(F.relu(-logits))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss of logits and labels.
+
+    ``cross_entropy``: ``−log softmax(x)_y``. ``stablemax``: the same with StableMax in place of softmax, which does
+    not reach 0 by rounding (arXiv:2501.04697). ``mse``: ``(1/C) Σ_j (x_j − [j = y])²`` over the C classes
+    (arXiv:2210.01117).
+
+    Attributes:
+        name: cross_entropy, stablemax or mse.
+        dtype: float32 or float64: what logits are cast to first; ``None`` computes in theirs, in float32 at least.
+    """
+
+    name: LossName = "cross_entropy"
+    dtype: LossDtype | None = None
+
+    def __post_init__(self) -> None:
+        names = ("cross_entropy", "stablemax", "mse")
+        require(self.name in names, "model.loss", self.name, "must be cross_entropy, stablemax or mse")
+        allowed = "must be float32, float64 or null"
+        require(self.dtype in ("float32", "float64", None), "model.loss_dtype", self.dtype, allowed)
+
+    def __call__(self, logits: Tensor, labels: Tensor, reduction: Reduction = "mean") -> Tensor:
+        """The loss.
+
+        Args:
+            logits: Shape (B, C).
+            labels: int64, shape (B,).
+            reduction: mean or sum over the rows, or none.
+
+        Returns:
+            A scalar, or shape (B,) without reduction.
+        """
+        wider = torch.promote_types(logits.dtype, torch.float32)
+        x = logits.to(wider if self.dtype is None else getattr(torch, self.dtype))
+        if self.name != "mse":
+            return F.cross_entropy(log_stablemax(x) if self.name == "stablemax" else x, labels, reduction=reduction)
+        rows = (x - F.one_hot(labels, x.shape[1])).square().mean(1)
+        return rows if reduction == "none" else rows.mean() if reduction == "mean" else rows.sum()
+
+
+CROSS_ENTROPY = Loss()
+"""The loss of a run unless told otherwise."""
