@@ -27,6 +27,7 @@ class Balance(Periodic):
 
     f_E counts, over all steps since the measurement before, the operand tokens that a global batch contains. W is the
     weight of the first layer without its bias; for the Transformer the stacked W_Q, W_K and W_V of layer 0.
+    Nothing is logged of an embedding that is fixed or trained as two factors.
 
     Steps: a line stamped t has σ of the weights after t updates, and the update that led to them, t−1 → t:
     ``ΔE = E_t − E_{t−1}`` and ``∇_E`` of its batch at E_{t−1}, before any clipping, averaged over processes. There is
@@ -132,7 +133,7 @@ def _matrices(net: Net) -> list[Tensor]:
     blocks, params = net.blocks(), dict(net.named_parameters())
     embedding: list[Tensor] = [params[name] for name in blocks.get("embedding", [])]
     first: list[Tensor] = [params[name] for name in blocks.get("first_layer", []) if params[name].ndim == 2]
-    return embedding + first if embedding and first else []
+    return embedding + first if len(embedding) == 1 and first else []
 
 
 def _gradient(weight: Tensor) -> Tensor:
