@@ -69,7 +69,7 @@ class Balance(Periodic):
         """Count the tokens of the step, and measure on the chosen steps."""
         if self._meter is not None:
             with self.timed():
-                self._tokens.append(_global_tokens(trainer, batch.tokens))
+                self._tokens.append(global_tokens(trainer, batch.tokens))
                 if trainer.global_step > self._counted_step:
                     self._counted_step = trainer.global_step
                     self._steps.append(torch.cat(self._tokens) if len(self._tokens) > 1 else self._tokens[0])
@@ -140,7 +140,7 @@ def _gradient(weight: Tensor) -> Tensor:
     return torch.zeros_like(weight) if weight.grad is None else weight.grad.detach()
 
 
-def _global_tokens(trainer: Trainer, tokens: Tensor) -> Tensor:
+def global_tokens(trainer: Trainer, tokens: Tensor) -> Tensor:
     """Tokens of the batch over all processes; the order of batches says what the others have, so nobody asks."""
     if trainer.world_size == 1:
         return tokens
