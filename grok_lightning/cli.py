@@ -13,6 +13,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
+from grok_lightning.callbacks.adaptive_c import AdaptiveC
 from grok_lightning.callbacks.balance import Balance
 from grok_lightning.callbacks.checkpoint import LastCheckpoint
 from grok_lightning.callbacks.fourier import Fourier
@@ -107,6 +108,7 @@ class GrokCLI(LightningCLI):
         parser.add_lightning_class_args(LastCheckpoint, "checkpoint")
         for diagnostic in (Hessian, Spectrum, Balance, Fourier, NTK, Health, TwoPhase):
             parser.add_lightning_class_args(diagnostic, diagnostic.group)
+        parser.add_lightning_class_args(AdaptiveC, AdaptiveC.group)
         parser.add_class_arguments(RunRecord, "record")
         for name in LINKED:
             parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")

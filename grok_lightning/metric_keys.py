@@ -71,6 +71,11 @@ def balance(quantity: str) -> str:
     return f"balance/{quantity}"
 
 
+def adaptive_c(quantity: str) -> str:
+    """About c where it adapts: ``predicted`` by eq. 24 with factor 1, and ``used`` from this step on."""
+    return f"adaptive_c/{quantity}"
+
+
 def fourier(order: str, quantity: str) -> str:
     """About the Fourier spectrum of E with its rows in ``natural`` or ``discrete_log`` order."""
     return f"fourier/{order}/{quantity}"

@@ -28,6 +28,7 @@ class Balance(Periodic):
 
     f_E counts, over all steps since the measurement before, the operand tokens that a global batch contains. W is the
     weight of the first layer without its bias; for the Transformer the stacked W_Q, W_K and W_V of layer 0.
+    Nothing is logged of an embedding that is fixed or trained as two factors.
 
     Steps: a line stamped t has σ of the weights after t updates, and the update that led to them, t−1 → t:
     ``ΔE = E_t − E_{t−1}`` and ``∇_E`` of its batch at E_{t−1}, before any clipping, averaged over processes. There is
@@ -119,7 +120,7 @@ class Balance(Periodic):
             self._meter.load_state_dict(state_dict["meter"])
 
     def _add_step(self, trainer: Trainer, tokens: Tensor) -> None:
-        self._tokens.append(_global_tokens(trainer, tokens))
+        self._tokens.append(global_tokens(trainer, tokens))
         if trainer.global_step > self._counted_step:
             self._counted_step = trainer.global_step
             self._steps.append(torch.cat(self._tokens) if len(self._tokens) > 1 else self._tokens[0])
@@ -147,14 +148,14 @@ def _matrices(net: Net) -> list[Tensor]:
     blocks, params = net.blocks(), dict(net.named_parameters())
     embedding: list[Tensor] = [params[name] for name in blocks.get("embedding", [])]
     first: list[Tensor] = [params[name] for name in blocks.get("first_layer", []) if params[name].ndim == 2]
-    return embedding + first if embedding and first else []
+    return embedding + first if len(embedding) == 1 and first else []
 
 
 def _gradient(weight: Tensor) -> Tensor:
     return torch.zeros_like(weight) if weight.grad is None else weight.grad.detach()
 
 
-def _global_tokens(trainer: Trainer, tokens: Tensor) -> Tensor:
+def global_tokens(trainer: Trainer, tokens: Tensor) -> Tensor:
     """Tokens of the batch over all processes; the order of batches says what the others have, so nobody asks."""
     if trainer.world_size == 1:
         return tokens

@@ -14,6 +14,7 @@ from grok_lightning.errors import ConfigError
 from grok_lightning.loggers.at_step import log_at_step
 from grok_lightning.loggers.screen import print_safely
 from grok_lightning.modules.score import TableScore
+from grok_lightning.modules.settings import flat, plain
 from grok_lightning.nets.base import Net
 from grok_lightning.optim.filters import StepHooks
 from grok_lightning.optim.losses import CROSS_ENTROPY, Loss
@@ -191,8 +192,10 @@ class GrokModule(LightningModule):
         return self._take_scores()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Say which version wrote it; later ones may be refused."""
+        """Say which version wrote it, and keep settings as plain values, which load without executing anything."""
         checkpoint[VERSION_KEY] = __version__
+        settings = checkpoint.get("hyper_parameters", {})
+        checkpoint["hyper_parameters"] = {name: plain(value) for name, value in settings.items()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of other settings when training goes on from it."""
@@ -211,14 +214,15 @@ class GrokModule(LightningModule):
         Raises:
             ConfigError: On the first setting that differs.
         """
-        for name in sorted(saved.keys() & self.hparams.keys(), key=lambda name: (name in OPTIMISATION, name)):
-            old, new = _plain(saved[name]), _plain(self.hparams[name])
-            if old != new and (also_optimiser or name not in OPTIMISATION):
+        before, now = flat(saved), flat(self.hparams)
+        for name in sorted(before.keys() & now.keys(), key=lambda name: (_is_optimisers(name), name)):
+            old, new = before[name], now[name]
+            if old != new and (also_optimiser or not _is_optimisers(name)):
                 raise ConfigError(
                     f"model.{name} = {new}: the checkpoint was trained with {old}, which it would bring back; "
                     "give the same value, or start a new run"
                 )
 
 
-def _plain(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value  # a config file has lists where a default has tuples
+def _is_optimisers(name: str) -> bool:
+    return name.split(".")[0] in OPTIMISATION

@@ -1,7 +1,9 @@
 """The multilayer perceptrons, with and without an embedding."""
 
 from grok_lightning.modules.base import GrokModule
-from grok_lightning.nets.mlp import EmbeddingFreeMLPNet, EmbeddingMLPNet
+from grok_lightning.modules.settings import as_options
+from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions
+from grok_lightning.nets.mlp import Combine, EmbeddingFreeMLPNet, EmbeddingMLPNet
 from grok_lightning.optim.clamp import UNCLAMPED, NormClamp
 from grok_lightning.optim.filters import UNFILTERED, GradientFilter
 from grok_lightning.optim.losses import Loss, LossDtype, LossName
@@ -17,6 +19,10 @@ class EmbeddingMLP(GrokModule):
         d_model: Embedding dimension (128 in the paper).
         hidden: Width of the hidden layers; ``null`` for 4 · d_model (512 in the paper).
         depth: Number of linear layers, output layer included (2 in the paper).
+        embedding: What E is and starts as: its scale, rank, source, or fixed features in its place.
+        combine: concat, or sum of the four embeddings.
+        residual: Whether hidden layers add to what they read (depth 3 or more).
+        init_scale: Factor on all parameters at the start (arXiv:2210.01117).
         lr: Learning rate η of everything but the embedding.
         c: Ratio of the embedding's learning rate to η.
         weight_decay: Weight decay λ: coupled L2 under adam and sgd, decoupled under adamw.
@@ -44,6 +50,10 @@ class EmbeddingMLP(GrokModule):
         d_model: int = 128,
         hidden: int | None = None,
         depth: int = 2,
+        embedding: EmbeddingOptions = TRAINED,
+        combine: Combine = "concat",
+        residual: bool = False,
+        init_scale: float = 1.0,
         lr: float = 0.01,
         c: float = 1.0,
         weight_decay: float = 0.001,
@@ -74,15 +84,18 @@ class EmbeddingMLP(GrokModule):
             decay_scales_with_c=decay_scales_with_c,
             muon_lr=muon_lr,
             muon_momentum=muon_momentum,
-            gradient=gradient,
+            gradient=as_options(GradientFilter, gradient),
             weight_decay_embedding=weight_decay_embedding,
             weight_decay_first_layer=weight_decay_first_layer,
             weight_decay_rest=weight_decay_rest,
-            clamp=clamp,
+            clamp=as_options(NormClamp, clamp),
             freeze_embedding_at=freeze_embedding_at,
         )
         width = 4 * d_model if hidden is None else hidden
-        super().__init__(EmbeddingMLPNet(vocab_size, n_classes, d_model, width, depth), recipe, Loss(loss, loss_dtype))
+        options = as_options(EmbeddingOptions, embedding)
+        shape = (vocab_size, n_classes, d_model, width, depth)
+        net = EmbeddingMLPNet(*shape, options, combine, residual, init_scale)
+        super().__init__(net, recipe, Loss(loss, loss_dtype))
         self.save_hyperparameters(logger=False)  # the run's whole config goes to the loggers instead
 
 
@@ -96,6 +109,8 @@ class EmbeddingFreeMLP(GrokModule):
         hidden: Width of the hidden layers; ``null`` for 4 · d_model (512 in the paper).
         depth: Number of linear layers, output layer included (2 in the paper).
         input_scale: Factor on the token numbers; 1 feeds them as they are, as the paper does.
+        residual: Whether hidden layers add to what they read (depth 3 or more).
+        init_scale: Factor on all parameters at the start (arXiv:2210.01117).
         lr: Learning rate η.
         c: Has to be 1: there is no embedding to scale.
         weight_decay: Weight decay λ: coupled L2 under adam and sgd, decoupled under adamw.
@@ -122,6 +137,8 @@ class EmbeddingFreeMLP(GrokModule):
         hidden: int | None = None,
         depth: int = 2,
         input_scale: float = 1.0,
+        residual: bool = False,
+        init_scale: float = 1.0,
         lr: float = 0.01,
         c: float = 1.0,
         weight_decay: float = 0.001,
@@ -150,13 +167,12 @@ class EmbeddingFreeMLP(GrokModule):
             decay_scales_with_c=decay_scales_with_c,
             muon_lr=muon_lr,
             muon_momentum=muon_momentum,
-            gradient=gradient,
+            gradient=as_options(GradientFilter, gradient),
             weight_decay_first_layer=weight_decay_first_layer,
             weight_decay_rest=weight_decay_rest,
-            clamp=clamp,
+            clamp=as_options(NormClamp, clamp),
         )
         width = 4 * d_model if hidden is None else hidden
-        super().__init__(
-            EmbeddingFreeMLPNet(vocab_size, n_classes, width, depth, input_scale), recipe, Loss(loss, loss_dtype)
-        )
+        net = EmbeddingFreeMLPNet(vocab_size, n_classes, width, depth, input_scale, residual, init_scale)
+        super().__init__(net, recipe, Loss(loss, loss_dtype))
         self.save_hyperparameters(logger=False)

@@ -1,6 +1,8 @@
 """The small causal Transformer."""
 
 from grok_lightning.modules.base import GrokModule
+from grok_lightning.modules.settings import as_options
+from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions
 from grok_lightning.nets.transformer import Activation, TransformerNet
 from grok_lightning.optim.clamp import UNCLAMPED, NormClamp
 from grok_lightning.optim.filters import UNFILTERED, GradientFilter
@@ -21,6 +23,8 @@ class Transformer(GrokModule):
         layer_norm: Pre-LayerNorm on or off.
         tied: Use the embedding as unembedding.
         activation: relu or gelu.
+        embedding: What E is and starts as: its scale, rank, source.
+        init_scale: Factor on all parameters at the start (arXiv:2210.01117).
         lr: Learning rate η of everything but the embedding.
         c: Ratio of the embedding's learning rate to η (token embedding; positions count as the rest).
         weight_decay: Weight decay λ: coupled L2 under adam and sgd, decoupled under adamw.
@@ -52,6 +56,8 @@ class Transformer(GrokModule):
         layer_norm: bool = True,
         tied: bool = False,
         activation: Activation = "relu",
+        embedding: EmbeddingOptions = TRAINED,
+        init_scale: float = 1.0,
         lr: float = 0.001,
         c: float = 1.0,
         weight_decay: float = 0.001,
@@ -82,14 +88,16 @@ class Transformer(GrokModule):
             decay_scales_with_c=decay_scales_with_c,
             muon_lr=muon_lr,
             muon_momentum=muon_momentum,
-            gradient=gradient,
+            gradient=as_options(GradientFilter, gradient),
             weight_decay_embedding=weight_decay_embedding,
             weight_decay_first_layer=weight_decay_first_layer,
             weight_decay_rest=weight_decay_rest,
-            clamp=clamp,
+            clamp=as_options(NormClamp, clamp),
             freeze_embedding_at=freeze_embedding_at,
         )
         width = 4 * d_model if d_mlp is None else d_mlp
-        net = TransformerNet(vocab_size, n_classes, d_model, n_layers, n_heads, width, layer_norm, tied, activation)
+        options = as_options(EmbeddingOptions, embedding)
+        sizes = (vocab_size, n_classes, d_model, n_layers, n_heads, width)
+        net = TransformerNet(*sizes, layer_norm, tied, activation, options, init_scale)
         super().__init__(net, recipe, Loss(loss, loss_dtype))
         self.save_hyperparameters(logger=False)

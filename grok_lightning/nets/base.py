@@ -9,6 +9,10 @@ SEQUENCE_LENGTH = 4
 """Tokens per sample: ``[a, OP, b, EQ]``."""
 
 
+EMBEDDING = ("E", "E_left", "E_right")
+"""Parameters that make up the embedding: the matrix, or its two factors."""
+
+
 class Net(nn.Module):
     """A classifier of token sequences.
 
@@ -23,14 +27,18 @@ class Net(nn.Module):
     def blocks(self) -> Blocks:
         """Named groups of parameters.
 
-        ``embedding`` is the embedding matrix E (absent where there is none), ``first_layer`` the weights that
-        read it (the "downstream" W of arXiv:2505.15624), ``rest`` everything else.
+        ``embedding`` is the trained embedding matrix E, or its factors (absent where there is none), ``first_layer``
+        the weights that read it (the "downstream" W of arXiv:2505.15624), ``rest`` everything else.
         """
         first = self.first_layer_names()
         blocks: Blocks = {"embedding": [], "first_layer": [], "rest": []}
         for name, _ in self.named_parameters():
-            blocks["embedding" if name == "E" else "first_layer" if name in first else "rest"].append(name)
+            blocks["embedding" if name in EMBEDDING else "first_layer" if name in first else "rest"].append(name)
         return {block: names for block, names in blocks.items() if names}
+
+    def embedding(self) -> Tensor | None:
+        """The embedding matrix E, live, shape (V, d), multiplied out where it is trained as factors; or ``None``."""
+        return None
 
     def first_layer_names(self) -> set[str]:
         """Names of the parameters of the first layer; empty where nothing counts as one."""

@@ -1,13 +1,17 @@
 """The two multilayer perceptrons of arXiv:2505.15624, eq. 1 and 2."""
 
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from grok_lightning.errors import require
+from grok_lightning.errors import ConfigError, require
 from grok_lightning.nets.base import SEQUENCE_LENGTH, Net
+from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, scale_all, scale_to
+
+Combine = Literal["concat", "sum"]
 
 OPERAND_SLOTS = {"a": 0, "b": 2}
 """Positions of the operands in ``[a, OP, b, EQ]``."""
@@ -22,10 +26,15 @@ def _check_sizes(**sizes: int) -> None:
 
 
 class _Stack(nn.Module):
-    """ReLU layers behind the first one: ``depth - 2`` hidden layers and the output layer."""
+    """ReLU layers behind the first one: ``depth - 2`` hidden layers, residual or not, and the output layer."""
 
-    def __init__(self, hidden: int, depth: int, n_classes: int) -> None:
+    def __init__(self, hidden: int, depth: int, n_classes: int, residual: bool) -> None:
         super().__init__()
+        if residual and depth < 3:
+            raise ConfigError(
+                f"model.residual = True: depth = {depth} has no hidden layer to go around; take 3 or more"
+            )
+        self.residual = residual
         widths = [hidden] * (depth - 1) + [n_classes]
         self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))
 
@@ -39,13 +48,19 @@ class _Stack(nn.Module):
 
     def forward(self, preactivation: Tensor) -> Tensor:
         x = preactivation
-        for layer in self.layers:
-            x = layer(F.relu(x))
-        return x
+        *hidden, output = self.layers
+        for layer in hidden:
+            x = x + layer(F.relu(x)) if self.residual else layer(F.relu(x))
+        logits: Tensor = output(F.relu(x))
+        return logits
 
 
 class EmbeddingMLPNet(Net):
     """MLP with a trained embedding, ``W₂ ReLU(W [e_a; e_OP; e_b; e_EQ] + b) + b₂`` (arXiv:2505.15624, eq. 2).
+
+    With ``combine = "sum"`` W reads the sum of the four embeddings in place of their concatenation: d columns instead
+    of 4d, and a and b cannot be told apart, so that only symmetric tasks can be fitted. With ``residual`` every hidden
+    layer adds to what it reads, ``x ← x + W_i ReLU(x) + b_i``.
 
     Initialisation is PyTorch's: E ~ N(0, 1), linear layers uniform in ±1/√fan_in.
 
@@ -55,17 +70,49 @@ class EmbeddingMLPNet(Net):
         d_model: d, embedding dimension.
         hidden: Width of the hidden layers.
         depth: Number of linear layers, output layer included (2 in the paper, 6 in its authors' replies).
+        embedding: What E is and starts as.
+        combine: concat or sum.
+        residual: Whether hidden layers add to what they read.
+        init_scale: Factor on all parameters at the start (arXiv:2210.01117).
     """
 
-    def __init__(self, vocab_size: int, n_classes: int, d_model: int, hidden: int, depth: int = 2) -> None:
+    E: Tensor | None
+    E_left: Tensor | None
+    E_right: Tensor | None
+
+    def __init__(
+        self,
+        vocab_size: int,
+        n_classes: int,
+        d_model: int,
+        hidden: int,
+        depth: int = 2,
+        embedding: EmbeddingOptions = TRAINED,
+        combine: Combine = "concat",
+        residual: bool = False,
+        init_scale: float = 1.0,
+    ) -> None:
         super().__init__()
         _check_sizes(vocab_size=vocab_size, n_classes=n_classes, d_model=d_model, hidden=hidden)
         require(depth >= 2, "model.depth", depth, "must be 2 or more (linear layers, output layer included)")
+        require(combine in ("concat", "sum"), "model.combine", combine, "must be concat or sum")
         self.n_classes = n_classes
-        self.E = nn.Parameter(torch.empty(vocab_size, d_model))
-        nn.init.normal_(self.E)
-        self.first = nn.Linear(SEQUENCE_LENGTH * d_model, hidden)
-        self.stack = _Stack(hidden, depth, n_classes)
+        add_embedding(self, embedding, vocab_size, d_model)
+        d = self.embedding().shape[1]
+        self.n_read = SEQUENCE_LENGTH if combine == "concat" else 1
+        self.first = nn.Linear(self.n_read * d, hidden)
+        self.stack = _Stack(hidden, depth, n_classes, residual)
+        if embedding.sigma_matched:
+            scale_to(self, [self.first.weight])
+        scale_all(self, init_scale)
+
+    def embedding(self) -> Tensor:
+        """E, shape (V, d)."""
+        if self.E is not None:
+            return self.E
+        assert self.E_left is not None  # one of the two forms is there
+        assert self.E_right is not None
+        return self.E_left @ self.E_right
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits.
@@ -79,28 +126,30 @@ class EmbeddingMLPNet(Net):
         Returns:
             float, shape (B, n_classes).
         """
-        hidden = self._concatenated(tokens) if len(tokens) < len(self.E) else self._gathered(tokens)
+        E = self.embedding()
+        hidden = self._concatenated(tokens, E) if len(tokens) < len(E) else self._gathered(tokens, E)
         logits: Tensor = self.stack(hidden)
         return logits
 
-    def _concatenated(self, tokens: Tensor) -> Tensor:
-        hidden: Tensor = self.first(F.embedding(tokens, self.E).flatten(1))  # (B, 4d) → (B, hidden)
+    def _concatenated(self, tokens: Tensor, E: Tensor) -> Tensor:
+        found = F.embedding(tokens, E)  # (B, 4, d)
+        hidden: Tensor = self.first(found.flatten(1) if self.n_read > 1 else found.sum(1))  # (B, hidden)
         return hidden
 
-    def _gathered(self, tokens: Tensor) -> Tensor:
-        W = self.first.weight.view(-1, SEQUENCE_LENGTH, self.E.shape[1])  # (hidden, slot, d)
+    def _gathered(self, tokens: Tensor, E: Tensor) -> Tensor:
+        W = self.first.weight.view(-1, self.n_read, E.shape[1]).expand(-1, SEQUENCE_LENGTH, -1)  # (hidden, slot, d)
         first, *others = OPERAND_SLOTS.values()
         fixed: Tensor = self.first.bias
         may_look = tokens.is_cpu and not torch.compiler.is_compiling()  # elsewhere it would wait, or break the graph
         if may_look and bool((tokens[:, SYMBOL_SLOTS] == tokens[:1, SYMBOL_SLOTS]).all()):
             for slot in SYMBOL_SLOTS:  # OP and EQ are the same in every row, so one row of E·W_sᵀ serves them all
-                fixed = fixed + W[:, slot] @ self.E[tokens[0, slot]]
+                fixed = fixed + W[:, slot] @ E[tokens[0, slot]]
         else:
             others += SYMBOL_SLOTS
         # Not embedding_bag, which would sum in one pass: it has no second derivative, and the Hessian needs one.
-        rows = F.embedding(tokens[:, first], self.E @ W[:, first].T + fixed)  # (B, hidden)
+        rows = F.embedding(tokens[:, first], E @ W[:, first].T + fixed)  # (B, hidden)
         for slot in others:
-            rows.add_(F.embedding(tokens[:, slot], self.E @ W[:, slot].T))
+            rows.add_(F.embedding(tokens[:, slot], E @ W[:, slot].T))
         return rows
 
     def first_layer_names(self) -> set[str]:
@@ -112,11 +161,18 @@ class EmbeddingMLPNet(Net):
         return {"first.weight"} | self.stack.hidden_names()
 
     def matrices(self) -> dict[str, Tensor]:
-        """E, W (first layer), ``EW_a`` and ``EW_b`` (E times the columns of W that read the slot), later layers."""
-        d = self.E.shape[1]
-        found: dict[str, Tensor] = {"E": self.E, "W": self.first.weight}
+        """E (if trained), W (first layer), E times the columns of W that read an operand's slot, later layers.
+
+        The products are ``EW_a`` and ``EW_b``, or one ``EW`` where the embeddings are summed.
+        """
+        E = self.embedding()
+        d = E.shape[1]
+        found: dict[str, Tensor] = {"E": E} if "embedding" in self.blocks() else {}
+        found["W"] = self.first.weight
+        if self.n_read == 1:
+            return found | {"EW": E @ self.first.weight.T} | self.stack.matrices()
         for name, slot in OPERAND_SLOTS.items():
-            found[f"EW_{name}"] = self.E @ self.first.weight[:, slot * d : (slot + 1) * d].T
+            found[f"EW_{name}"] = E @ self.first.weight[:, slot * d : (slot + 1) * d].T
         return found | self.stack.matrices()
 
 
@@ -129,9 +185,20 @@ class EmbeddingFreeMLPNet(Net):
         hidden: Width of the hidden layers.
         depth: Number of linear layers, output layer included.
         input_scale: s; 1.0 feeds the token numbers as they are, as the paper does.
+        residual: Whether hidden layers add to what they read.
+        init_scale: Factor on all parameters at the start (arXiv:2210.01117).
     """
 
-    def __init__(self, vocab_size: int, n_classes: int, hidden: int, depth: int = 2, input_scale: float = 1.0) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        n_classes: int,
+        hidden: int,
+        depth: int = 2,
+        input_scale: float = 1.0,
+        residual: bool = False,
+        init_scale: float = 1.0,
+    ) -> None:
         super().__init__()
         _check_sizes(vocab_size=vocab_size, n_classes=n_classes, hidden=hidden)
         require(depth >= 2, "model.depth", depth, "must be 2 or more (linear layers, output layer included)")
@@ -139,7 +206,8 @@ class EmbeddingFreeMLPNet(Net):
         require(finite, "model.input_scale", input_scale, "must be greater than 0 and finite")
         self.n_classes, self.input_scale = n_classes, input_scale
         self.first = nn.Linear(SEQUENCE_LENGTH, hidden)
-        self.stack = _Stack(hidden, depth, n_classes)
+        self.stack = _Stack(hidden, depth, n_classes, residual)
+        scale_all(self, init_scale)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits.

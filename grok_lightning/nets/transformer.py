@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from grok_lightning.errors import require
 from grok_lightning.nets.base import SEQUENCE_LENGTH, Net
+from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, scale_all, scale_to
 
 Activation = Literal["relu", "gelu"]
 
@@ -74,10 +75,16 @@ class TransformerNet(Net):
         layer_norm: Pre-LayerNorm in every block and before the unembedding; off as an option (arXiv:2607.06639).
         tied: Use the rows of E that stand for labels as the unembedding, ``logits = x E[:n_classes]ᵀ``.
         activation: ``relu`` or ``gelu``.
+        embedding: What E is and starts as; it has to be trained.
+        init_scale: Factor on all parameters at the start (arXiv:2210.01117), gains of LayerNorm included.
 
     E starts as N(0, 1), like nn.Embedding; positions as N(0, 0.02²); a tied E as N(0, 1/d_model), so that logits
     start of order one.
     """
+
+    E: Tensor | None
+    E_left: Tensor | None
+    E_right: Tensor | None
 
     def __init__(
         self,
@@ -90,6 +97,8 @@ class TransformerNet(Net):
         layer_norm: bool = True,
         tied: bool = False,
         activation: Activation = "relu",
+        embedding: EmbeddingOptions = TRAINED,
+        init_scale: float = 1.0,
     ) -> None:
         super().__init__()
         sizes = {"d_model": d_model, "n_layers": n_layers, "n_heads": n_heads, "d_mlp": d_mlp}
@@ -99,14 +108,26 @@ class TransformerNet(Net):
         require(not tied or n_classes <= vocab_size, "model.tied", tied, "needs every label to be a token too")
         require(activation in ("relu", "gelu"), "model.activation", activation, "must be relu or gelu")
         self.n_classes = n_classes
-        self.E = nn.Parameter(torch.empty(vocab_size, d_model))
-        nn.init.normal_(self.E, std=d_model**-0.5 if tied else 1.0)
+        allowed = "must be trained: rows of the residual stream are d_model wide"
+        require(embedding.inputs == "trained", "model.embedding.inputs", embedding.inputs, allowed)
+        add_embedding(self, embedding, vocab_size, d_model, std=d_model**-0.5 if tied else 1.0)
         self.positions = nn.Parameter(torch.empty(SEQUENCE_LENGTH, d_model))
         nn.init.normal_(self.positions, std=0.02)
         layers = (Block(d_model, n_heads, d_mlp, layer_norm, activation) for _ in range(n_layers))
         self.layers = nn.ModuleList(layers)
         self.norm_final = nn.LayerNorm(d_model) if layer_norm else nn.Identity()
         self.unembedding = None if tied else nn.Linear(d_model, n_classes, bias=False)
+        if embedding.sigma_matched:
+            scale_to(self, [self.get_parameter(name) for name in sorted(self.first_layer_names())])
+        scale_all(self, init_scale)
+
+    def embedding(self) -> Tensor:
+        """E, shape (V, d_model)."""
+        if self.E is not None:
+            return self.E
+        assert self.E_left is not None  # one of the two forms is there
+        assert self.E_right is not None
+        return self.E_left @ self.E_right
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits at the last position.
@@ -117,11 +138,12 @@ class TransformerNet(Net):
         Returns:
             float, shape (B, n_classes).
         """
-        x = F.embedding(tokens, self.E) + self.positions[: tokens.shape[1]]  # (B, L, d_model)
+        E = self.embedding()
+        x = F.embedding(tokens, E) + self.positions[: tokens.shape[1]]  # (B, L, d_model)
         for layer in self.layers:
             x = layer(x)
         last = self.norm_final(x[:, -1])
-        logits: Tensor = last @ self.E[: self.n_classes].T if self.unembedding is None else self.unembedding(last)
+        logits: Tensor = last @ E[: self.n_classes].T if self.unembedding is None else self.unembedding(last)
         return logits
 
     def first_layer_names(self) -> set[str]:
@@ -134,7 +156,7 @@ class TransformerNet(Net):
 
     def matrices(self) -> dict[str, Tensor]:
         """E, then per layer ``W_Q.<i>`` … ``W_out.<i>``, and W_U (a tied one is E and not repeated)."""
-        found: dict[str, Tensor] = {"E": self.E}
+        found: dict[str, Tensor] = {"E": self.embedding()}
         for i, layer in enumerate(self.layers):
             for name in ("W_Q", "W_K", "W_V", "W_O"):
                 found[f"{name}.{i}"] = layer.get_submodule(f"attention.{name}").get_parameter("weight")

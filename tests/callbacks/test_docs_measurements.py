@@ -29,7 +29,7 @@ def logged():
         fit(*dense, "--grokking.mem_threshold", 0.001, run_id="mlp", **short),
         fit(*dense, "--data.task", "multiplication", model="Transformer", run_id="transformer", **short),
         fit("--hessian.every_n_steps", 10, "--hessian.subset", 9, steps=10, run_id="subset"),
-        fit("--model.gradient.grokfast=ema", steps=10, run_id="interventions"),
+        fit("--model.gradient.grokfast=ema", "--adaptive_c.every_n_steps=5", steps=10, run_id="interventions"),
         fit(*TWO_PHASES, steps=100, run_id="two_phases"),
     ]
     return {key for run in runs for line in run.lines for key in line} - PLAIN

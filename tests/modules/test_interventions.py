@@ -2,11 +2,16 @@
 
 import json
 
+import lightning
 import pytest
 import torch
 from short_run import fit, net_after
 
 from grok_lightning.data.datamodule import ModularDataModule
+from grok_lightning.errors import ConfigError
+from grok_lightning.modules.mlp import EmbeddingMLP
+from grok_lightning.nets.embedding import EmbeddingOptions
+from grok_lightning.optim.filters import GradientFilter
 
 STEPS = ["--trainer.val_check_interval", 10]
 STATEFUL = {
@@ -40,6 +45,57 @@ def test_a_resumed_run_ends_as_if_it_had_not_stopped(cli, name):
 def test_filters_resume_on_every_model(cli, model):
     whole, part = resumed(cli, STATEFUL["ma"], model)
     assert not differences(whole, part)
+
+
+STRUCTURES = {
+    "low_rank": ["--model.embedding.rank=2", "--model.c=4", "--spectrum.every_n_steps=10"],
+    "sum": ["--model.combine=sum", "--model.init_scale=2", "--spectrum.every_n_steps=10"],
+    "fourier": ["--model.embedding.inputs=fourier", "--balance.every_n_steps=10", "--fourier.every_n_steps=10"],
+    "residual": ["--model.residual=true", "--model.depth=4", "--model.embedding.sigma_matched=true"],
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_structures_resume_and_are_measured(cli, name):
+    whole, part = resumed(cli, STRUCTURES[name])
+    assert not differences(whole, part)
+    if name == "low_rank":
+        assert whole.series("spectrum/E/numerical_rank")[30] == 2
+    if name == "sum":
+        assert whole.series("spectrum/EW/numerical_rank")[30] == 4  # d_model
+
+
+def test_an_embedding_goes_from_a_small_run_to_a_larger_one(cli):
+    small = fit("--model.d_model=2", steps=5, run_id="small")
+    source = f"--model.embedding.source={small.path / 'checkpoints' / 'last.ckpt'}"
+    start = net_after(0, source, "--model.embedding.rank=2")
+    assert torch.equal(start.E_left, small.weights["E"])
+    done = cli("fit", "--model", "EmbeddingMLP", "--model.d_model=4", "--data.p=11", "--data.batch_size=9", source)
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert "its E has shape (13, 2), this run needs (13, 4); set model.embedding.rank to 2" in done.err
+
+
+@pytest.mark.parametrize("flag", ["--model.embedding.rank=2", "--model.freeze_embedding_at=3", "--model.combine=sum"])
+def test_a_model_without_an_embedding_takes_no_settings_of_it(cli, flag):
+    done = cli("fit", "--model", "EmbeddingFreeMLP", flag)
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert flag.removeprefix("--model.").split("=")[0].split(".")[0] in done.err
+
+
+def test_a_module_of_ones_own_saves_and_loads_its_settings(tmp_path):
+    options = EmbeddingOptions(rank=2)
+    module = EmbeddingMLP(13, 11, d_model=4, embedding=options, gradient=GradientFilter("ema"))
+    checkpoint = {"state_dict": module.state_dict(), "hyper_parameters": dict(module.hparams)}
+    checkpoint["pytorch-lightning_version"] = lightning.__version__
+    module.on_save_checkpoint(checkpoint)
+    torch.save(checkpoint, tmp_path / "own.ckpt")
+    loaded = EmbeddingMLP.load_from_checkpoint(tmp_path / "own.ckpt", weights_only=True)
+    assert torch.equal(loaded.net.E_left, module.net.E_left)
+    assert loaded.recipe.gradient == GradientFilter("ema")
+    loaded.refuse_other_settings(checkpoint["hyper_parameters"], also_optimiser=True)
+    other = EmbeddingMLP(13, 11, d_model=4, embedding=options)
+    with pytest.raises(ConfigError, match=r"model.gradient.grokfast = none: the checkpoint was trained with ema"):
+        other.refuse_other_settings(checkpoint["hyper_parameters"], also_optimiser=True)
 
 
 def test_other_filters_are_refused_on_resuming(cli):

@@ -67,7 +67,7 @@ def test_both_forms_of_the_first_layer_have_the_same_gradients():
     labels = torch.arange(40) % 7
     gradients = []
     for form in (net._concatenated, net._gathered):
-        loss = F.cross_entropy(net.stack(form(TOKENS)), labels)
+        loss = F.cross_entropy(net.stack(form(TOKENS, net.E)), labels)
         gradients.append(torch.autograd.grad(loss, list(net.parameters())))
     for a, b in zip(*gradients, strict=True):
         assert torch.allclose(a, b, atol=1e-10, rtol=0)
@@ -77,9 +77,9 @@ def test_equal_symbols_are_read_once():
     net = NETS["mlp"]().double()
     tokens = TOKENS.clone()
     tokens[:, 1], tokens[:, 3] = 7, 8
-    assert torch.allclose(net._gathered(tokens), net._concatenated(tokens), atol=1e-12)
+    assert torch.allclose(net._gathered(tokens, net.E), net._concatenated(tokens, net.E), atol=1e-12)
     tokens[-1, 3] = 0  # one row that differs must not be read as the others are
-    assert torch.allclose(net._gathered(tokens), net._concatenated(tokens), atol=1e-12)
+    assert torch.allclose(net._gathered(tokens, net.E), net._concatenated(tokens, net.E), atol=1e-12)
 
 
 def test_slot_products_add_up_to_the_first_layer():
@@ -88,7 +88,7 @@ def test_slot_products_add_up_to_the_first_layer():
     d = net.E.shape[1]
     fixed = net.E[7] @ net.first.weight[:, d : 2 * d].T + net.E[8] @ net.first.weight[:, 3 * d :].T + net.first.bias
     tokens = torch.tensor([[3, 7, 5, 8]])
-    assert torch.allclose(net._concatenated(tokens)[0], parts["EW_a"][3] + parts["EW_b"][5] + fixed, atol=1e-12)
+    assert torch.allclose(net._concatenated(tokens, net.E)[0], parts["EW_a"][3] + parts["EW_b"][5] + fixed, atol=1e-12)
 
 
 def test_embedding_free_mlp_is_equation_1():

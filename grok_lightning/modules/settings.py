@@ -1,0 +1,34 @@
+"""A model's settings as plain values, as checkpoints keep them and messages name them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any, TypeVar
+
+Options = TypeVar("Options")
+
+
+def as_options(kind: type[Options], value: Options | Mapping[str, Any]) -> Options:
+    """A group of settings as its dataclass, also where a checkpoint holds it as a mapping.
+
+    Args:
+        kind: The dataclass.
+        value: An instance, or its fields.
+    """
+    return kind(**value) if isinstance(value, Mapping) else value
+
+
+def plain(value: object) -> object:
+    """A group of settings as a mapping, any other value as it is."""
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, object]:
+    """Settings by dotted name; lists, which a config file has where a default has tuples, as tuples."""
+    found: dict[str, object] = {}
+    for name, value in settings.items():
+        content = plain(value)
+        if isinstance(content, Mapping):
+            found |= {f"{name}.{inner}": part for inner, part in flat(content).items()}
+        else:
+            found[name] = tuple(content) if isinstance(content, list) else content
+    return found
