@@ -57,6 +57,7 @@ OWN_JOBS = {
     "sweep": "grok_lightning.sweep.job",
     "compare": "grok_lightning.compare.job",
     "audit": "grok_lightning.audit",
+    "report": "grok_lightning.report.job",
 }
 """Job → module whose ``main`` takes the arguments after the job and returns the exit status."""
 
