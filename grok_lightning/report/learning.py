@@ -40,7 +40,7 @@ def figures(subject: Subject) -> list[Outcome]:
         "(solid). Steps are on a logarithmic axis; step 0 stands at its left."
     )
     notes = (*_clock_notes(subject), *lacking(subject, keys), *gaps(subject, [*here, *batch]))
-    source = "arXiv:2505.15624, Figs. 2, 5 and 6"
+    source = "arXiv:2505.15624, section 5"
     return [Drawn("accuracy", title, figure, caption, tuple([*here, *batch]), source, notes)]
 
 

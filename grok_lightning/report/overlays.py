@@ -114,7 +114,7 @@ def _overlay(cells: Sequence[Cell], part: str) -> Outcome:
         "One line a run; runs with equal settings share a line style; a marker stands where a run ends. Left: "
         f"training pairs, right: {'held-out' if part == 'val' else 'test'} pairs, evaluated as a whole."
     )
-    source = "arXiv:2505.15624, Figs. 2, 5 and 6"
+    source = "arXiv:2505.15624, section 5"
     return Drawn("accuracy_overlay", title, figure, caption, keys, source, tuple(notes))
 
 
@@ -147,7 +147,7 @@ def _panels(cells: Sequence[Cell], part: str) -> Outcome:
     )
     left = len(cells) - len(shown)
     notes = (f"{left} of {len(cells)} settings are not drawn",) if left else ()
-    return Drawn("accuracy_by_setting", title, figure, caption, keys, "arXiv:2505.15624, Fig. 6", notes)
+    return Drawn("accuracy_by_setting", title, figure, caption, keys, "arXiv:2505.15624, section 5", notes)
 
 
 def _shared(cells: Sequence[Cell], name: str, title: str, key: str, label: str, source: str) -> Outcome:

@@ -73,7 +73,7 @@ def _survival(comparison: Comparison, title: str) -> Drawn:
         f"{comparison.bootstrap.level:.0%} bootstrap interval (line)."
     )
     keys = ("clock/t_grok_steps",)
-    return Drawn("time_to_grok", title, draw(comparison), caption, keys, "arXiv:2505.15624, Fig. 6", ())
+    return Drawn("time_to_grok", title, draw(comparison), caption, keys, "arXiv:2505.15624, section 5", ())
 
 
 def _compared(comparison: Comparison | None, why: str) -> list[Section]:
