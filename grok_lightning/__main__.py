@@ -14,6 +14,7 @@ jobs:
   validate    evaluate a checkpoint: --config RUN/config.yaml --ckpt_path RUN/checkpoints/last.ckpt
   test        evaluate a checkpoint on the test set
   predict     predict the label of every pair of the table
+  report      figures and a page of one run, or of several side by side: report RUN… [--out DIR]
   audit       T_grok, T_compress and their verdicts of finished runs, or of any CSV, JSONL or NPZ file
 
 'JOB --help' lists the options of a job; 'fit --model.help EmbeddingMLP' those of a model.

@@ -32,7 +32,7 @@ def run_job(arguments: list[str]) -> int:
     """Run ``JOB options…`` and return its exit status; see :func:`grok_lightning.__main__.run`."""
     if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 - sys.path holds strings
         sys.path.append(os.getcwd())  # noqa: PTH109 - a task in the user's own file is found by class_path
-    _quiet()
+    quiet()
     try:
         jobs = _jobs()
         if not arguments[0].startswith("-") and arguments[0] not in jobs:
@@ -48,7 +48,7 @@ def run_job(arguments: list[str]) -> int:
         return _refuse(f"{error.filename or 'file system'}: {error.strerror or error}", 1)
     except Exception as error:
         # jsonargparse reports what a constructor raised as an error of its own; the mistake behind it is what counts
-        if (mistake := _mistake_behind(error)) is None:
+        if (mistake := mistake_behind(error)) is None:
             raise
         return _refuse(str(mistake), 2)
 
@@ -57,6 +57,7 @@ OWN_JOBS = {
     "sweep": "grok_lightning.sweep.job",
     "compare": "grok_lightning.compare.job",
     "audit": "grok_lightning.audit",
+    "report": "grok_lightning.report.job",
 }
 """Job → module whose ``main`` takes the arguments after the job and returns the exit status."""
 
@@ -101,18 +102,23 @@ def _check_config(path: Path) -> None:
         raise ConfigError(f"config = {str(path)!r}: must be a mapping of groups to settings")
 
 
-def _mistake_behind(error: BaseException | None) -> ConfigError | None:
+def mistake_behind(error: BaseException | None) -> ConfigError | None:
+    """The user's mistake among the causes of an error; ``None`` if there is none."""
     while error is not None and not isinstance(error, ConfigError):
         error = error.__cause__ or error.__context__
     return error
 
 
-def _refuse(message: str, status: int) -> int:
-    """One line on stderr, whatever shape the message came in."""
+def one_line(message: str) -> str:
+    """A message in one line, whatever shape it came in, without what jsonargparse says about its own types."""
     words = " ".join(line.strip() for line in message.splitlines() if line.strip())
     for noise in _NOISE:
         words = noise.sub("", words)
-    print(f"grok_lightning: error: {words}", file=sys.stderr)
+    return words
+
+
+def _refuse(message: str, status: int) -> int:
+    print(f"grok_lightning: error: {one_line(message)}", file=sys.stderr)
     return status
 
 
@@ -133,7 +139,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     )
 
 
-def _quiet() -> None:
+def quiet() -> None:
     """Hide warnings that a user can do nothing about."""
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # lightning 2.6 on torch 2.13
     warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*")  # logging is by step here

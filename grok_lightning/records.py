@@ -1,4 +1,4 @@
-"""Reading series of scalars from JSON lines and CSV; standard library only.
+"""Reading series of scalars and small arrays from JSON lines and CSV; standard library only.
 
 A line is one moment: a step and some of the columns. Different lines carry different columns, so each column
 comes back with steps of its own.
@@ -9,15 +9,20 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from grok_lightning.errors import ConfigError
+
+T = TypeVar("T", float, list[float])
 
 METRICS = "metrics.jsonl"
 """Name of the metrics file inside a run directory."""
 
 Columns = dict[str, tuple[list[int], list[float]]]
 """Column → (steps, values), in the order of the file."""
+
+Arrays = dict[str, tuple[list[int], list[list[float]]]]
+"""Column → (steps, one array a step), in the order of the file."""
 
 Lines = list[tuple[int, dict[str, Any]]]
 """(line number from 1, content) of every line that holds something."""
@@ -155,7 +160,27 @@ def columns(
     return found
 
 
-def _append(series: tuple[list[int], list[float]], step: int, value: float, resumed: bool) -> None:
+def arrays(lines: Lines, step: str = "step") -> Arrays:
+    """Collect the columns that hold arrays of numbers; ``null`` in one is not-a-number.
+
+    Where steps go back, the run was continued from a checkpoint, and the later branch counts.
+
+    Args:
+        lines: From :func:`read_jsonl`.
+        step: Column of the steps.
+    """
+    found: Arrays = {}
+    for _, line in lines:
+        at = _whole(line.get(step))
+        for name, value in line.items() if at is not None else ():
+            numbers = [_number(item) for item in value] if isinstance(value, list) else []
+            kept = [number for number in numbers if number is not None]
+            if at is not None and kept and len(kept) == len(numbers):
+                _append(found.setdefault(name, ([], [])), at, kept, resumed=True)
+    return found
+
+
+def _append(series: tuple[list[int], list[T]], step: int, value: T, resumed: bool) -> None:
     steps, values = series
     if steps and (step, value) == (steps[-1], values[-1]):
         return

@@ -64,6 +64,8 @@ def test_no_file_is_left_out_of_the_rules():
         "__init__",
         "audit",
         "audit_sources",
+        "notebook",
+        "recorded",
         "refusals",
         "resume",
         "slurm",

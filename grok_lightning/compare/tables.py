@@ -1,8 +1,8 @@
-"""A comparison on the terminal."""
+"""A comparison as tables of text, and on the terminal."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,47 +19,66 @@ WIDTH = 200
 """Columns of a table that is piped: nobody's window to fit."""
 
 
+class Sheet(NamedTuple):
+    """A table as text, wherever it is shown."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def sheets(comparison: Comparison) -> list[tuple[Sheet | None, list[str]]]:
+    """Tables with the lines that explain each: cells with what was left out, contrasts, claims, in this order."""
+    first = _explain(comparison) + [f"left out: {run.path}: {run.reason}" for run in comparison.left_out]
+    found: list[tuple[Sheet | None, list[str]]] = [(_cell_sheet(comparison), first)]
+    if comparison.contrasts:
+        found.append((_contrast_sheet(comparison), _explain_contrasts(comparison)))
+    else:
+        found.append((None, [_why_no_contrast(comparison)]))
+    lines = []
+    for claim in comparison.claims:
+        where = ", ".join(f"{name} = {show(value)}" for name, value in claim.context)
+        n = ", ".join(f"{k} with c = {c}" for c, k in claim.n.items())
+        lines += [f"{claim.name} {claim.text}", f"  in {where}: {claim.verdict}"]
+        lines += [f"  n: {n}; estimate: {claim.estimate}", f"  why: {claim.why}"]
+    return [*found, (None, lines)]
+
+
 def print_comparison(comparison: Comparison) -> None:
     """Print cells, what was left out, contrasts and claims, in this order."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=max(console.width, WIDTH))
     with console.capture() as captured:
-        console.print(_cell_table(comparison))
-        _lines(console, _explain(comparison))
-        _lines(console, [f"left out: {run.path}: {run.reason}" for run in comparison.left_out])
-        if comparison.contrasts:
-            console.print(_contrast_table(comparison))
-            _lines(console, _explain_contrasts(comparison))
-        else:
-            _lines(console, [_why_no_contrast(comparison)])
-        for claim in comparison.claims:
-            where = ", ".join(f"{name} = {show(value)}" for name, value in claim.context)
-            n = ", ".join(f"{k} with c = {c}" for c, k in claim.n.items())
-            _lines(console, [f"{claim.name} {claim.text}", f"  in {where}: {claim.verdict}"])
-            _lines(console, [f"  n: {n}; estimate: {claim.estimate}", f"  why: {claim.why}"])
+        for sheet, lines in sheets(comparison):
+            if sheet is not None:
+                console.print(_as_table(sheet))
+            for line in lines:
+                console.print(line, markup=False, soft_wrap=True)
     print_safely(captured.get().rstrip("\n"))
 
 
-def _lines(console: Console, lines: Sequence[str]) -> None:
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+def _as_table(sheet: Sheet) -> Table:
+    table = Table(title=escape(sheet.title), title_justify="left")
+    for header in sheet.headers:
+        table.add_column(escape(header), overflow="fold")
+    for row in sheet.rows:
+        table.add_row(*map(escape, row))
+    return table
 
 
-def _cell_table(comparison: Comparison) -> Table:
+def _cell_sheet(comparison: Comparison) -> Sheet:
     covered = f"{comparison.bootstrap.level:.0%}"
-    table = Table(title=f"Time to grok in steps; brackets are {covered} intervals", title_justify="left")
-    headers = ["n", "clock", "grokked", "rate", "T_grok", "T_mem", "delay", "censored at", "final test accuracy"]
-    for name in comparison.by:
-        table.add_column(escape(name))
-    for name in headers:
-        table.add_column(name, overflow="fold")
+    title = f"Time to grok in steps; brackets are {covered} intervals"
+    headers = ("n", "clock", "grokked", "rate", "T_grok", "T_mem", "delay", "censored at", "final test accuracy")
+    rows = []
     for cell in comparison.cells:
         for i, stats in enumerate(cell.clocks):
             first = i == 0
-            head = [escape(show(value)) if first else "" for _, value in cell.key]
-            table.add_row(*head, str(len(cell.runs)) if first else "", *_cells(stats), _accuracy(cell) if first else "")
-    return table
+            head = [show(value) if first else "" for _, value in cell.key]
+            tail = _accuracy(cell) if first else ""
+            rows.append((*head, str(len(cell.runs)) if first else "", *_cells(stats), tail))
+    return Sheet(title, (*comparison.by, *headers), tuple(rows))
 
 
 def _cells(stats: ClockStats) -> list[str]:
@@ -115,22 +134,17 @@ def _explain(comparison: Comparison) -> list[str]:
     return [*lines, *(f"note: {note}" for note in comparison.notes)]
 
 
-def _contrast_table(comparison: Comparison) -> Table:
+def _contrast_sheet(comparison: Comparison) -> Sheet:
     name = comparison.by[0]
     title = f"T_grok against {name} = {show(comparison.baseline)}"
     if comparison.by[1:]:
         title += f", at equal {', '.join(comparison.by[1:])}"
-    table = Table(title=title, title_justify="left")
-    for header in (name, *comparison.by[1:]):
-        table.add_column(escape(header))
-    for header in (
+    headers = (
         "clock", "n", "log-rank p (Holm)", "pairs", "sooner / later", "tied / open", "sign p (Holm)",
         "signed-rank p (Holm)", "rank-biserial", "T / T_base",
-    ):  # fmt: skip
-        table.add_column(header, overflow="fold")
-    for contrast in comparison.contrasts:
-        table.add_row(*(escape(cell) for cell in _contrast_cells(contrast)))
-    return table
+    )  # fmt: skip
+    rows = tuple(tuple(_contrast_cells(contrast)) for contrast in comparison.contrasts)
+    return Sheet(title, (name, *comparison.by[1:], *headers), rows)
 
 
 def _contrast_cells(contrast: Contrast) -> list[str]:

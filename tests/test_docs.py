@@ -1,0 +1,101 @@
+"""The documentation: links lead somewhere, commands and code run, claims name what exists."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+CLAIMS = [*(f"C{i}" for i in range(1, 13)), *(f"J{i}" for i in range(1, 7)), "K1", "B1"]
+FENCED = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+SHORT = ["--trainer.max_steps", "4", "--trainer.val_check_interval", "2", "--trainer.logger", "false"]
+OFF = ["--config", str(ROOT / "configs" / "diagnostics" / "off.yaml")]
+
+
+def anchors(page):
+    """Targets of a page's headings, as Markdown makes them."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", head.lower()).strip()) for head in heads}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_relative_links_lead_to_files_and_headings(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", page.read_text(encoding="utf-8"))):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        there = (page.parent / name).resolve() if name else page
+        assert there.exists(), target
+        if page.parent.name == "docs":  # the site has nothing else
+            assert there.is_relative_to(ROOT / "docs"), target
+        assert not anchor or anchor in anchors(there), target
+
+
+def test_the_site_names_every_page_and_no_other():
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    assert site["strict"] is True
+    assert sorted(page for entry in site["nav"] for page in entry.values()) == [page.name for page in PAGES]
+
+
+def prepare(folder):
+    for name in ("configs", "sweeps"):
+        (folder / name).symlink_to(ROOT / name)
+
+
+def commands(page):
+    blocks = FENCED.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
+    return [line for language, block in blocks if language == "bash" for line in block.splitlines()]
+
+
+def run(cli, command):
+    words = shlex.split(command)
+    assert words[:3] == ["python", "-m", "grok_lightning"], command
+    job, *rest = words[3:]
+    rest = [max(map(str, Path().glob(word))) if "*" in word else word for word in rest]
+    more = [*OFF, *SHORT] if job == "fit" else ["--draws", "2000"] if job in ("report", "compare") else []
+    done = cli(job, *rest, *more)
+    assert done.status == 0, (command, done.err)
+    return done
+
+
+def test_the_commands_of_the_tutorial_in_order(cli, tmp_path):
+    prepare(tmp_path)
+    lines = commands("tutorial.md")
+    assert lines[0] == "pip install -c constraints.txt -e ."
+    for line in lines[1:]:
+        run(cli, line)
+    assert (tmp_path / "report" / "report.html").exists()
+    assert "2 runs" in (tmp_path / "report" / "report.html").read_text()
+    assert "4 runs" in (tmp_path / "report_faster" / "report.html").read_text()
+
+
+def test_the_how_tos_run_in_a_users_own_files_of_30_lines_at_most(cli, tmp_path):
+    prepare(tmp_path)
+    blocks = FENCED.findall((ROOT / "docs" / "howto.md").read_text(encoding="utf-8"))
+    files = {block.split("\n", 1)[0].removeprefix("# "): block for language, block in blocks if language == "python"}
+    assert list(files) == ["own_task.py", "own_model.py", "own_measurement.py"]
+    for name, block in files.items():
+        assert len(block.splitlines()) - 1 <= 30, name
+        (tmp_path / name).write_text(block)
+    shown = [run(cli, line).out for line in commands("howto.md")]
+    assert "embedding: 12,672 parameters, lr 0.04" in shown[1]  # 99 tokens × 128, c = 4
+    last = max(Path("runs/addition").iterdir(), key=lambda path: path.stat().st_mtime)
+    lines = [yaml.safe_load(line) for line in (last / "metrics.jsonl").read_text().splitlines()]
+    measured = {line["step"]: len(line["row_norms/each"]) for line in lines if "row_norms/each" in line}
+    assert measured == {0: 99, 4: 99}
+
+
+def test_every_claim_has_a_row_that_names_what_exists():
+    text = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    rows = {row.split("|")[1].strip(): row for row in text.splitlines() if row.startswith("| ")}
+    assert [name for name in rows if re.fullmatch(r"[CJKB]\d+", name)] == CLAIMS
+    for name in CLAIMS:
+        cells = [cell.strip() for cell in rows[name].strip("|").split("|")]
+        assert len(cells) == 4, name
+        assert all(cells), name
+        for file in re.findall(r"(?:configs|sweeps)/[\w/]+\.yaml", rows[name]):
+            assert (ROOT / file).exists(), file
