@@ -24,7 +24,7 @@ def page(subject: Subject) -> Page:
     recorded = subject.recorded
     reason = " ".join(str(recorded.summary.get("reason", "")).split())
     last = recorded.last_step
-    lead = f"after {'no' if last is None else last} recorded steps{f': {reason}' if reason else ''}."
+    lead = f"last recorded step: {NONE if last is None else last}{f'; reason: {reason}' if reason else ''}."
     if recorded.status == "unfinished":
         lead += " There is no summary.json: the run still goes on, or was killed. Everything below may be partial."
     elif recorded.status != "completed":

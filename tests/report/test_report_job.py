@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import short_run
@@ -76,6 +77,10 @@ def test_what_comes_from_files_is_escaped(cli, tmp_path):
     assert ["data.task", bad] in page.rows
     assert ["note.<img src=x onerror=alert(2)>", "javascript:alert(3)"] in page.rows
     assert page.text.startswith("<b>x$_{&")
+    for file in Path("out").glob("*.svg"):
+        tags = {element.tag.rsplit("}", 1)[-1] for element in ElementTree.parse(file).iter()}
+        assert "script" not in tags
+        assert "path" in tags
 
 
 def test_several_runs_with_such_names_are_escaped_too(cli, tmp_path):
