@@ -27,6 +27,7 @@ from grok_lightning.callbacks.save_run import SaveRun
 from grok_lightning.callbacks.spectrum import Spectrum
 from grok_lightning.callbacks.stepping import use_quick_steps
 from grok_lightning.callbacks.summary import Summary
+from grok_lightning.callbacks.token_bounds import ObserveTokens
 from grok_lightning.callbacks.two_phase import TwoPhase
 from grok_lightning.data.datamodule import ModularDataModule
 from grok_lightning.errors import ConfigError
@@ -38,14 +39,8 @@ from grok_lightning.modules.transformer import Transformer
 from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer, read_checkpoint
 from grok_lightning.resume import Resumed, check_same
 
-__all__ = [
-    "EmbeddingFreeMLP",
-    "EmbeddingMLP",
-    "GrokCLI",
-    "Transformer",
-    "main",
-    "resolver",
-]  # bare names resolve once imported
+# The models' bare names resolve once imported.
+__all__ = ["EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "Transformer", "main", "resolver"]
 
 LINKED = ("vocab_size", "n_classes")
 """Arguments of every model that the data decides."""
@@ -155,6 +150,7 @@ class GrokCLI(LightningCLI):
         if config["enable_checkpointing"] is False or config["fast_dev_run"]:
             callbacks = [callback for callback in callbacks if not isinstance(callback, LastCheckpoint)]
         if self.subcommand == "fit":
+            callbacks += [] if self.datamodule.bounds is None else [ObserveTokens()]
             config["logger"] = self._loggers(config["logger"])
             self._refuse_early(bool(config["fast_dev_run"]))
             diagnostics = [callback for callback in callbacks if isinstance(callback, Periodic)]

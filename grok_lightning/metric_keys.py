@@ -76,6 +76,11 @@ def adaptive_c(quantity: str) -> str:
     return f"adaptive_c/{quantity}"
 
 
+def sampler(quantity: str) -> str:
+    """About the entropy-regularised sampler: ``entropy`` of its p_i, and ``token_probability``, one per token."""
+    return f"sampler/{quantity}"
+
+
 def fourier(order: str, quantity: str) -> str:
     """About the Fourier spectrum of E with its rows in ``natural`` or ``discrete_log`` order."""
     return f"fourier/{order}/{quantity}"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "grok_lightning"
-PURE = ("nets", "numerics", "optim", "data.tasks", "data.splits", "data.batches", "metric_keys", "errors", "records")
+DATA = ("data.tasks", "data.splits", "data.batches", "data.samplers")
+PURE = ("nets", "numerics", "optim", *DATA, "metric_keys", "errors", "records")
 PURE_MAY = {"torch", "numpy", "scipy", "grok_lightning", *sys.stdlib_module_names}
 GLUE = {  # package → what of ours it must not import
     "callbacks": ("cli", "modules.mlp", "modules.transformer", "nets.mlp", "nets.transformer", "sweep", "compare"),

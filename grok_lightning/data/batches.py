@@ -7,7 +7,7 @@ disjoint, exhaustive and differ in size by at most one.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,11 +62,14 @@ class BatchOrder:
         """Steps per epoch."""
         return -(-self.n // self.batch_size)
 
+    def generator(self, number: int) -> torch.Generator:
+        """Source of randomness number ``number``, the same on every process."""
+        # One seed per (order_seed, number): the two never collide below 2^31 of each.
+        return torch.Generator().manual_seed(self.order_seed * 2**31 + number)
+
     def epoch(self, number: int) -> Tensor:
         """Permutation of the training set in epoch ``number``: int64, shape (n,)."""
-        # One seed per (order_seed, epoch): the two never collide below 2^31 seeds and 2^31 epochs.
-        generator = torch.Generator().manual_seed(self.order_seed * 2**31 + number)
-        return torch.randperm(self.n, generator=generator)
+        return torch.randperm(self.n, generator=self.generator(number))
 
     def take(self, permutation: Tensor, position: int) -> tuple[Tensor, float]:
         """This process's rows of batch ``position`` of an epoch, and their :attr:`Batch.weight`."""
@@ -77,6 +80,13 @@ class BatchOrder:
     def rows(self, step: int) -> Tensor:
         """Rows of the training set that this process sees at optimiser step ``step`` (from 0)."""
         return self.take(self.epoch(step // len(self)), step % len(self))[0]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the order depends on beside its attributes: nothing."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state."""
 
 
 class BatchLoader:
@@ -107,13 +117,14 @@ class BatchLoader:
             self._step += 1
             yield Batch(self.tokens[rows], self.labels[rows], weight)
 
-    def state_dict(self) -> dict[str, int]:
-        """Number of batches handed out since the start of training."""
-        return {"step": self._step}
+    def state_dict(self) -> dict[str, Any]:
+        """Number of batches handed out since the start of training, and the state of the order."""
+        return {"step": self._step, **self.order.state_dict()}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue after ``state["step"]`` batches."""
         self._step = state["step"]
+        self.order.load_state_dict(state)
 
 
 class TableLoader:

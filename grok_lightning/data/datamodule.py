@@ -1,14 +1,16 @@
 """The one datamodule behind all models."""
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
 from grok_lightning.data.batches import Batch, BatchLoader, BatchOrder, TableLoader, token_coverage
+from grok_lightning.data.samplers import Balanced, Entropy, Replacement, Sampler, TokenBounds
 from grok_lightning.data.splits import Split, Strategy, make_split, token_probabilities
 from grok_lightning.data.tasks import Task, TaskName, build_table, get_task
+from grok_lightning.errors import ConfigError, require
 
 
 class ModularDataModule(LightningDataModule):
@@ -25,7 +27,12 @@ class ModularDataModule(LightningDataModule):
         skew: Skewed split only: how much likelier the over-represented 20 % of the values of a are drawn.
         split_seed: Seed of the split alone; the 20 % test set depends on nothing else.
         order_seed: Seed of the order of batches alone.
-        batch_size: Global batch size, summed over all processes.
+        batch_size: Global batch size, summed over all processes; full for the whole training set.
+        sampler: How batches are filled: shuffled (epochs), replacement (uniform draws), balanced (every operand token
+            about equally often in every batch), or entropy (tokens by p_i ∝ exp(L_i² / γ), L_i a running bound on
+            the gradient norm of row i of E; arXiv:2505.15624, eq. 19).
+        sampler_gamma: γ of entropy, in units of a squared gradient norm; it has to be given there.
+        sampler_decay: Share of the bound L_i that stays from step to step (entropy; ours).
     """
 
     def __init__(
@@ -38,20 +45,20 @@ class ModularDataModule(LightningDataModule):
         skew: float = 4.0,
         split_seed: int = 0,
         order_seed: int = 0,
-        batch_size: int = 512,
+        batch_size: int | Literal["full"] = 512,
+        sampler: Sampler = "shuffled",
+        sampler_gamma: float | None = None,
+        sampler_decay: float = 0.99,
     ) -> None:
         super().__init__()
         chosen = get_task(task, exclude_zero)
         self.task_name = task if isinstance(task, str) else type(chosen).__name__
         self.table = build_table(chosen, p)
         self.modulus = None if chosen.default_p is None else p or chosen.default_p
-        self.strategy, self.split_seed, self.order_seed, self.batch_size = (
-            split,
-            split_seed,
-            order_seed,
-            batch_size,
-        )
+        self.strategy, self.split_seed, self.order_seed, self.sampler = split, split_seed, order_seed, sampler
         self.split: Split = make_split(self.table, split, frac_train, split_seed, skew)
+        self.batch_size = len(self.split.train) if batch_size == "full" else batch_size
+        self.bounds = self._bounds(sampler_gamma, sampler_decay)
         self.batch_order()  # refuses a bad batch size here and now
 
     @property
@@ -66,7 +73,26 @@ class ModularDataModule(LightningDataModule):
 
     def batch_order(self, rank: int = 0, world_size: int = 1) -> BatchOrder:
         """The order of batches as one of several processes sees it."""
-        return BatchOrder(len(self.split.train), self.batch_size, self.order_seed, rank, world_size)
+        place = (len(self.split.train), self.batch_size, self.order_seed, rank, world_size)
+        if self.sampler == "replacement":
+            return Replacement(*place)
+        if self.sampler == "balanced":
+            return Balanced(*place, self._operands())
+        return BatchOrder(*place) if self.bounds is None else Entropy(*place, self.bounds)
+
+    def _operands(self) -> Tensor:
+        return self.table.tokens[self.split.train][:, [0, 2]]
+
+    def _bounds(self, gamma: float | None, decay: float) -> TokenBounds | None:
+        """The state of the entropy sampler; a γ that no sampler takes, or none where one does, is refused."""
+        allowed = "must be shuffled, replacement, balanced or entropy"
+        require(self.sampler in get_args(Sampler), "data.sampler", self.sampler, allowed)
+        if self.sampler != "entropy":
+            require(gamma is None, "data.sampler_gamma", gamma, f"data.sampler is {self.sampler!r}, not entropy")
+            return None
+        if gamma is None:
+            raise ConfigError("data.sampler_gamma = None: data.sampler = 'entropy' needs one greater than 0")
+        return TokenBounds(self._operands(), self.table.n_symbols, gamma, decay)
 
     def rows(self, part: str) -> Tensor:
         """Rows of the table in a part: ``train_full``, ``val`` or ``test``."""
@@ -90,7 +116,7 @@ class ModularDataModule(LightningDataModule):
         }
 
     def train_dataloader(self) -> BatchLoader:
-        """Shuffled epochs of this process's shards."""
+        """This process's shards of the batches."""
         assert self.trainer is not None
         tokens, labels = self._on_device(self.split.train)
         return BatchLoader(tokens, labels, self.batch_order(self.trainer.global_rank, self.trainer.world_size))

@@ -14,6 +14,9 @@ TWO_PHASES = [
     "--two_phase.every_n_steps=20", "--two_phase.epsilon=0.9", "--model.optimizer=sgd", "--model.lr=0.1", "--model.c=1",
     "--model.weight_decay=0.05",
 ]  # fmt: skip
+INTERVENTIONS = [
+    "--data.sampler=entropy", "--data.sampler_gamma=1", "--adaptive_c.every_n_steps=5", "--model.gradient.grokfast=ema",
+]  # fmt: skip
 PLAIN = {"step", "_timestamp", "epoch"}
 
 
@@ -29,7 +32,7 @@ def logged():
         fit(*dense, "--grokking.mem_threshold", 0.001, run_id="mlp", **short),
         fit(*dense, "--data.task", "multiplication", model="Transformer", run_id="transformer", **short),
         fit("--hessian.every_n_steps", 10, "--hessian.subset", 9, steps=10, run_id="subset"),
-        fit("--model.gradient.grokfast=ema", "--adaptive_c.every_n_steps=5", steps=10, run_id="interventions"),
+        fit(*INTERVENTIONS, steps=10, run_id="interventions"),
         fit(*TWO_PHASES, steps=100, run_id="two_phases"),
     ]
     return {key for run in runs for line in run.lines for key in line} - PLAIN
