@@ -47,6 +47,13 @@ def test_nothing_is_left_out():
     assert {path.name for path in left} == {"ddp.yaml"}  # test_ddp.py runs it
 
 
+def test_every_intervention_is_short_and_says_what_it_is():
+    for path in (CONFIGS / "interventions").glob("*.yaml"):
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 12, path
+        assert lines[0].startswith("# "), path
+
+
 @pytest.mark.parametrize("task", ["subtraction", "multiplication", "division", "sum_of_squares"])
 def test_task_files_are_short(task):
     assert len((CONFIGS / f"{task}.yaml").read_text().splitlines()) <= 12

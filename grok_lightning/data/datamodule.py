@@ -102,7 +102,9 @@ class ModularDataModule(LightningDataModule):
         """What the run record keeps of the data: sizes, split digest, token probabilities and batch coverage."""
         rows = {"train": self.split.train, "val": self.split.val, "test": self.split.test}
         order = self.batch_order()
-        first_epoch = [self.table.tokens[self.split.train[order.rows(step)]] for step in range(len(order))]
+        permutation = order.epoch(0)
+        batches = [order.take(permutation, position)[0] for position in range(len(order))]
+        first_epoch = [self.table.tokens[self.split.train[batch]] for batch in batches]
         coverage = [token_coverage(tokens, self.table.n_symbols) for tokens in first_epoch]
         return {
             "task": self.task_name,

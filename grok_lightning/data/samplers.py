@@ -26,9 +26,9 @@ class Replacement(BatchOrder):
 class Balanced(BatchOrder):
     """Every batch holds every operand token about equally often, in both slots.
 
-    Pairs are looked at in a random order, again and again, and one is taken if neither of its tokens stands in its slot
-    more than m times in the batch yet, m = 1, 2, …, until the batch is full. No pair is in a batch twice; batches are
-    independent of each other.
+    Pairs are looked at in a random order, again and again, and one is taken if each of its tokens stands in its slot
+    less than m times in the batch, m = ⌊B/p⌋, ⌊B/p⌋ + 1, …, until the batch is full (B its size, p the number of
+    tokens). No pair is in a batch twice; batches are independent of each other.
 
     Attributes:
         operands: int64, shape (n, 2), the tokens a and b of the training pairs.
@@ -37,10 +37,16 @@ class Balanced(BatchOrder):
     operands: Tensor = field(default_factory=lambda: torch.empty(0, 2, dtype=torch.int64), compare=False)
 
     def epoch(self, number: int) -> Tensor:
-        """Balanced batches, one after the other: int64, shape (n,)."""
-        generator = self.generator(number)
-        sizes = [min(self.batch_size, self.n - start) for start in range(0, self.n, self.batch_size)]
-        return torch.cat([balanced_batch(self.operands, size, generator) for size in sizes])
+        """The number of the epoch; its batches are drawn one by one."""
+        return torch.tensor(number)
+
+    def take(self, permutation: Tensor, position: int) -> tuple[Tensor, float]:
+        """This process's rows of batch ``position`` of an epoch, and their weight."""
+        size = min(self.batch_size, self.n - position * self.batch_size)
+        generator = self.generator(int(permutation) * len(self) + position)
+        batch = balanced_batch(self.operands, size, generator)
+        mine = batch[self.rank :: self.world_size]
+        return mine, self.world_size * len(mine) / size
 
 
 def balanced_batch(operands: Tensor, size: int, generator: torch.Generator) -> Tensor:
@@ -51,22 +57,25 @@ def balanced_batch(operands: Tensor, size: int, generator: torch.Generator) -> T
         size: Number of rows.
         generator: Source of the order.
     """
-    waiting = torch.randperm(len(operands), generator=generator).tolist()
-    pairs: list[list[int]] = operands.tolist()
-    counts: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    waiting: list[int] = torch.randperm(len(operands), generator=generator).tolist()
+    a_of, b_of = operands.T.tolist()
+    n_tokens = int(operands.max()) + 1
+    a_counts, b_counts = [0] * n_tokens, [0] * n_tokens
     taken: list[int] = []
-    level = 0
+    level = max(1, size // n_tokens)
     while len(taken) < size:
-        level += 1
         left: list[int] = []
         for row in waiting:
-            a, b = pairs[row]
-            if len(taken) < size and counts[0].get(a, 0) < level and counts[1].get(b, 0) < level:
-                counts[0][a], counts[1][b] = counts[0].get(a, 0) + 1, counts[1].get(b, 0) + 1
+            a, b = a_of[row], b_of[row]
+            if a_counts[a] < level and b_counts[b] < level:
+                a_counts[a] += 1
+                b_counts[b] += 1
                 taken.append(row)
+                if len(taken) == size:
+                    break
             else:
                 left.append(row)
-        waiting = left
+        waiting, level = left, level + 1
     return torch.tensor(taken)[torch.randperm(size, generator=generator)]
 
 

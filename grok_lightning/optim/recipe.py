@@ -134,35 +134,29 @@ def parameter_groups(net: Net, recipe: Recipe) -> list[dict[str, Any]]:
     Raises:
         ConfigError: If a setting is about a block that the network lacks, or muon would have no matrix to move.
     """
-    blocks = net.blocks()
+    blocks, kind = net.blocks(), type(net).__name__
     if recipe.c != 1 and "embedding" not in blocks:
-        raise ConfigError(f"model.c = {recipe.c}: {type(net).__name__} has no embedding to scale; set model.c to 1")
-    for block in recipe.own_decays.keys() - blocks.keys():
-        raise ConfigError(
-            f"model.weight_decay_{block} = {recipe.own_decays[block]}: {type(net).__name__} has no {block}"
-        )
-    if recipe.freeze_embedding_at is not None and "embedding" not in blocks:
-        name = type(net).__name__
-        raise ConfigError(f"model.freeze_embedding_at = {recipe.freeze_embedding_at}: {name} has no trained embedding")
+        raise ConfigError(f"model.c = {recipe.c}: {kind} has no embedding to scale; set model.c to 1")
+    for block, own in recipe.own_decays.items():
+        require(block in blocks, f"model.weight_decay_{block}", own, f"{kind} has no trained {block}")
+    freeze = recipe.freeze_embedding_at
+    fits = freeze is None or "embedding" in blocks
+    require(fits, "model.freeze_embedding_at", freeze, f"{kind} has no trained embedding")
     hidden = net.hidden_matrices() if recipe.optimizer == "muon" else set()
     if recipe.optimizer == "muon" and not hidden:
-        name = type(net).__name__
-        raise ConfigError(f"model.optimizer = 'muon': {name} of this depth has no hidden matrix for it to move")
-    parameters = dict(net.named_parameters())
-    groups = []
+        raise ConfigError(f"model.optimizer = 'muon': {kind} of this depth has no hidden matrix for it to move")
+    parameters, groups = dict(net.named_parameters()), []
     for block, names in blocks.items():
-        lr = recipe.lr * (recipe.c if block == "embedding" else 1.0)
-        decay = recipe.own_decays.get(block, recipe.weight_decay) / (
-            recipe.c if block == "embedding" and not recipe.decay_scales_with_c else 1.0
-        )
+        scale = recipe.c if block == "embedding" else 1.0
+        decay = recipe.own_decays.get(block, recipe.weight_decay) / (1.0 if recipe.decay_scales_with_c else scale)
         muon_lr = recipe.lr if recipe.muon_lr is None else recipe.muon_lr
-        for name, chosen, rate in (
-            (block, [n for n in names if n not in hidden], lr),
-            (block + MUON, [n for n in names if n in hidden], muon_lr),
+        for group, chosen, lr in (
+            (block, [name for name in names if name not in hidden], recipe.lr * scale),
+            (block + MUON, [name for name in names if name in hidden], muon_lr),
         ):
             if chosen:
-                group = {"name": name, "params": [parameters[n] for n in chosen], "lr": rate, "weight_decay": decay}
-                groups.append(group)
+                tensors = [parameters[name] for name in chosen]
+                groups.append({"name": group, "params": tensors, "lr": lr, "weight_decay": decay})
     return groups
 
 

@@ -137,6 +137,28 @@ def test_clip_then_grokfast_then_orthogonal_then_step_by_hand():
     assert torch.allclose(weight.detach(), torch.tensor([1.0, -0.2]).double(), atol=1e-7)
 
 
+def test_under_a_gradient_scaler_filters_see_unscaled_gradients_and_skip_skipped_steps():
+    def run(scale):
+        weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        optimizer = torch.optim.Adam([weight], lr=0.1)
+        hooks = StepHooks(optimizer, EMA)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale, enabled=scale != 1)
+        for factor in (1.0, 2.0, float("inf"), 3.0):
+            if factor == float("inf") and scale == 1:
+                continue  # the scaler leaves this step out
+            optimizer.zero_grad()
+            scaler.scale((weight * weight * factor).sum()).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_([weight], 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+        return weight.detach(), hooks.memory_norm()
+
+    (scaled, memory), (plain, expected) = run(2.0**10), run(1)
+    assert torch.equal(scaled, plain)
+    assert torch.equal(memory, expected)
+
+
 @pytest.mark.parametrize("options", [EMA, MA], ids=["ema", "ma"])
 @pytest.mark.parametrize("kind", ["adam", "adamw", "sgd", "muon"])
 @pytest.mark.parametrize("cut", [2, 7])
