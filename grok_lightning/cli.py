@@ -36,8 +36,8 @@ from grok_lightning.loggers.wandb_run import WandbRun
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.modules.mlp import EmbeddingFreeMLP, EmbeddingMLP
 from grok_lightning.modules.transformer import Transformer
-from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer, read_checkpoint
-from grok_lightning.resume import Resumed, check_same
+from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer, take_up
+from grok_lightning.resume import Resumed
 
 # The models' bare names resolve once imported.
 __all__ = ["EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "Transformer", "main", "resolver"]
@@ -172,9 +172,7 @@ class GrokCLI(LightningCLI):
         """Refuse what only shows once the parts are built, before anything is written."""
         self._get(self.config_init, "grokking").resolve_part(self.datamodule)
         if self.resumed is not None:
-            check_same(self.resumed, yaml.safe_load(self._parser("fit").dump(self.config["fit"])))
-            path = self.resumed.checkpoint
-            self.record.resume_from(-1 if path is None else read_checkpoint(str(path))["global_step"])
+            take_up(self.resumed, yaml.safe_load(self._parser("fit").dump(self.config["fit"])), self.record)
         if not unrecorded and getattr(rank_zero_only, "rank", 0) == 0:
             self.record.check()
 

@@ -9,8 +9,12 @@ import torch
 from packaging.version import Version
 
 from grok_lightning import __version__
+from grok_lightning.callbacks.checkpoint import LastCheckpoint
 from grok_lightning.errors import ConfigError, require
+from grok_lightning.loggers.run_record import RunRecord
+from grok_lightning.loggers.screen import print_safely
 from grok_lightning.modules.base import VERSION_KEY, GrokModule
+from grok_lightning.resume import Resumed, check_longer, check_same
 
 CHECKPOINT_WORDS = ("best", "last", "hpc")
 """Values of --ckpt_path that Lightning resolves itself."""
@@ -52,6 +56,25 @@ def check_checkpoint(path: str, module: GrokModule, also_optimiser: bool) -> Non
     """
     if path not in CHECKPOINT_WORDS:
         module.refuse_other_settings(read_checkpoint(path)["hyper_parameters"], also_optimiser)
+
+
+def take_up(run: Resumed, config: Mapping[str, Any], record: RunRecord) -> None:
+    """Prepare the record to go on with a run, or refuse to.
+
+    Args:
+        run: The run.
+        config: The configuration that is asked for, resolved.
+        record: The record, at the run's directory.
+    """
+    check_same(run, config)
+    if run.checkpoint is None:
+        print_safely(f"{run.path} has no checkpoint yet: it starts over")
+        record.resume_from(-1, 0)
+        return
+    content = read_checkpoint(str(run.checkpoint))
+    check_longer(run, content["global_step"], config["trainer"]["max_steps"])
+    lines = content.get("callbacks", {}).get(LastCheckpoint.__qualname__, {}).get("record_lines", 0)
+    record.resume_from(content["global_step"], lines)
 
 
 def check_seed(seed: int | bool | None) -> None:

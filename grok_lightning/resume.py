@@ -31,11 +31,13 @@ class Resumed:
         path: Its run directory, wherever it stands now.
         checkpoint: Its last checkpoint; ``None`` if it was stopped before the first, and starts over.
         config: Its ``config.yaml``.
+        completed: Whether it came to its end.
     """
 
     path: Path
     checkpoint: Path | None
     config: Mapping[str, Any]
+    completed: bool = False
 
 
 def split(arguments: list[str]) -> tuple[list[str], Resumed | None]:
@@ -89,7 +91,10 @@ def _read(path: Path, extended: bool) -> Resumed:
     if status == "completed" and not extended:
         raise ConfigError(f"resume = {str(path)!r}: is completed; give a larger --trainer.max_steps to go on")
     checkpoint = path / "checkpoints" / "last.ckpt"
-    return Resumed(path, checkpoint if checkpoint.exists() else None, content)
+    completed = status == "completed"
+    if completed and not checkpoint.exists():
+        raise ConfigError(f"resume = {str(path)!r}: is completed and has no {checkpoint.name} to go on from")
+    return Resumed(path, checkpoint if checkpoint.exists() else None, content, completed)
 
 
 def check_same(run: Resumed, config: Mapping[str, Any]) -> None:
@@ -110,6 +115,22 @@ def check_same(run: Resumed, config: Mapping[str, Any]) -> None:
             raise ConfigError(
                 f"{field} = {new.get(key)!r}: the run was started with {old.get(key)!r}, which resuming keeps"
             )
+
+
+def check_longer(run: Resumed, step: int, max_steps: int) -> None:
+    """Refuse to resume a run up to a step that it has passed.
+
+    Args:
+        run: The run.
+        step: Updates that its checkpoint has received.
+        max_steps: Where it is to end; -1 for no limit.
+
+    Raises:
+        ConfigError: If nothing is left to do, or less than nothing.
+    """
+    left = max_steps == -1 or max_steps > step or (max_steps == step and not run.completed)
+    if not left:
+        raise ConfigError(f"trainer.max_steps = {max_steps}: the run has made {step} steps already; give more")
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

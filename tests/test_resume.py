@@ -182,3 +182,31 @@ def test_a_damaged_checkpoint_is_refused_and_stays(cli, damage):
     assert file.read_bytes() == bytes(content)
     assert (run.path / "metrics.jsonl").read_bytes() == record
     assert not Path("owned").exists()
+
+
+def test_a_run_is_not_resumed_up_to_where_it_is(cli):
+    run = fit(*STEPS, steps=20)
+    config = (run.path / "config.yaml").read_bytes()
+    for steps in (10, 20):
+        done = resume(cli, run.path, "--trainer.max_steps", steps)
+        assert (done.status, done.err.count("\n")) == (2, 1)
+        assert f"trainer.max_steps = {steps}: the run has made 20 steps already" in done.err
+    assert (run.path / "config.yaml").read_bytes() == config
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_a_record_with_missing_lines_is_not_gone_on_with(cli, kept):
+    run = fit(*STEPS, steps=20)
+    file = run.path / "metrics.jsonl"
+    cut = b"".join(file.read_bytes().splitlines(keepends=True)[:kept])
+    file.write_bytes(cut)
+    done = resume(cli, run.path, "--trainer.max_steps", 40)
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert f"metrics.jsonl: {kept} lines up to step 20, where the checkpoint knows of" in done.err
+    assert file.read_bytes() == cut
+
+
+def test_a_completed_run_without_its_checkpoint_is_refused(cli):
+    run = fit(steps=10)
+    (run.path / "checkpoints" / "last.ckpt").unlink()
+    assert "is completed and has no last.ckpt to go on from" in resume(cli, run.path, "--trainer.max_steps", 20).err

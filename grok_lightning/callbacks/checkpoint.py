@@ -31,6 +31,7 @@ class LastCheckpoint(StepsOver, Checkpoint):
         require(every_n_steps >= 0, "checkpoint.every_n_steps", every_n_steps, "must be 0 or more (steps)")
         self.every_n_steps = every_n_steps
         self.path: Path | None = None
+        self._record: RunRecord | None = None
         self._partial: Path | None = None  # written, and not yet renamed
         self._saved_step = -1
         self._signals = StopSignals()
@@ -38,8 +39,8 @@ class LastCheckpoint(StepsOver, Checkpoint):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Find the run directory; without a record there is nowhere to write."""
-        record = next((logger for logger in trainer.loggers if isinstance(logger, RunRecord)), None)
-        self.path = None if record is None else record.path / LAST
+        self._record = next((logger for logger in trainer.loggers if isinstance(logger, RunRecord)), None)
+        self.path = None if self._record is None else self._record.path / LAST
 
     def acts_at(self, trainer: Trainer, step: int) -> bool:
         """Whether it writes at a step, or has something to finish before it."""
@@ -84,6 +85,10 @@ class LastCheckpoint(StepsOver, Checkpoint):
         if self._partial is not None:
             self._partial.unlink(missing_ok=True)
             self._partial = None
+
+    def state_dict(self) -> dict[str, int]:
+        """How much the record holds, so that a record from which something is missing is not gone on with."""
+        return {"record_lines": 0 if self._record is None else self._record.lines}
 
     def _write(self, trainer: Trainer) -> None:
         if self.path is None or trainer.global_step == self._saved_step:

@@ -69,6 +69,9 @@ class Hessian(Periodic):
         seed: int = 0,
     ) -> None:
         super().__init__(every_n_steps, log_points_per_decade)
+        require(
+            len(blocks) > 0, "hessian.blocks", blocks, "must name one of E, W, rest, all; intervals of 0 switch it off"
+        )
         require(k >= 1, "hessian.k", k, "must be 1 or more")
         require(0 < tol < 1, "hessian.tol", tol, "must be in (0, 1)")
         require(3 * max_krylov >= k, "hessian.max_krylov", max_krylov, f"must be at least a third of k = {k}")

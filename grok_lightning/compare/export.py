@@ -26,8 +26,11 @@ def check_writable(option: str, path: Path) -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise ConfigError(f"{option} = {str(path)!r}: there is no directory {folder}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"{option} = {str(path)!r}: {folder} cannot be written to")
+    try:
+        write_whole(folder / f".{path.name}.probe", Path.touch)
+        (folder / f".{path.name}.probe").unlink()
+    except OSError as error:
+        raise ConfigError(f"{option} = {str(path)!r}: {folder} cannot be written to ({error.strerror})") from None
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

@@ -139,19 +139,23 @@ def _check_settings(runs: Sequence[Run], by: Sequence[str], pool: Sequence[str])
 def _without_repetitions(
     runs: Sequence[Run], by: Sequence[str], pool: Sequence[str]
 ) -> tuple[list[Run], list[LeftOut]]:
-    """Of runs with equal settings and seeds keep one: a complete one before a partial one, then the latest."""
+    """Of runs with equal settings and seeds keep one: a complete one, then the longest, then the latest."""
     best: dict[tuple[object, ...], Run] = {}
     names = [*by, *_counting(runs, by)]
-    for run in sorted(runs, key=lambda run: (not run.partial, run.started, run.path)):
+
+    def key(run: Run) -> tuple[object, ...]:
         seeds = run.replicate()
-        same = (run.path,) if seeds is None else tuple(run.settings.get(name) for name in names)
-        best[same, seeds] = run
-    kept = {id(run) for run in best.values()}
-    left_out = [
-        LeftOut(run.path, "another run has the same settings and seeds; it is more complete or later, and is kept")
-        for run in runs
-        if id(run) not in kept
-    ]
+        return (run.path,) if seeds is None else (tuple(run.settings.get(name) for name in names), seeds)
+
+    for run in sorted(runs, key=lambda run: (not run.partial, run.clocks.last_step or 0, run.started, run.path)):
+        best[key(run)] = run
+    kept, left_out = {id(run) for run in best.values()}, []
+    for run in runs:
+        if id(run) not in kept:
+            other = best[key(run)].path
+            left_out.append(
+                LeftOut(run.path, f"{other} has the same settings and seeds, is longer or later, and is kept")
+            )
     return [run for run in runs if id(run) in kept], left_out
 
 

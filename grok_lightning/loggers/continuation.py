@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from grok_lightning.errors import ConfigError
 
@@ -33,7 +34,16 @@ class Lock:
             self._file = None
 
 
-def cut(file: Path, step: int) -> set[str]:
+def count(file: Path, step: int) -> int:
+    """Number of lines of a metrics file up to a step; 0 if there is no file.
+
+    Raises:
+        ConfigError: If a line before the last is no JSON object.
+    """
+    return len(_up_to(file, step)) if file.exists() else 0
+
+
+def cut(file: Path, step: int) -> tuple[int, set[str]]:
     """Drop what a metrics file holds beyond a step, and a last line that was cut off.
 
     A checkpoint holds the state after ``step`` updates; the resumed run logs again all that comes later. What the file
@@ -44,13 +54,25 @@ def cut(file: Path, step: int) -> set[str]:
         step: Updates that the weights have received; -1 drops everything.
 
     Returns:
-        Keys that the file holds at ``step``.
+        Number of lines that stay, and the keys that they hold at ``step``.
 
     Raises:
         ConfigError: If a line before the last is no JSON object.
     """
-    kept, held = [], set[str]()
+    kept = _up_to(file, step)
+    held = {key for _, content in kept if content["step"] == step for key in content} - {"step", "_timestamp"}
+    partial = file.with_name(f".{file.name}.partial")
+    with partial.open("wb") as out:
+        out.write(b"".join(line + b"\n" for line, _ in kept))
+        out.flush()
+        os.fsync(out.fileno())
+    partial.replace(file)
+    return len(kept), held
+
+
+def _up_to(file: Path, step: int) -> list[tuple[bytes, dict[str, Any]]]:
     raw = [line for line in file.read_bytes().split(b"\n") if line.strip()]
+    found = []
     for number, line in enumerate(raw, 1):
         try:
             content = json.loads(line)
@@ -59,15 +81,6 @@ def cut(file: Path, step: int) -> set[str]:
             if number == len(raw):
                 break
             raise ConfigError(f"{file}: line {number} cannot be read ({error}); the run cannot be resumed") from None
-        if at is None or at > step:
-            continue
-        kept.append(line)
-        if at == step:
-            held |= content.keys() - {"step", "_timestamp"}
-    partial = file.with_name(f".{file.name}.partial")
-    with partial.open("wb") as out:
-        out.write(b"".join(line + b"\n" for line in kept))
-        out.flush()
-        os.fsync(out.fileno())
-    partial.replace(file)
-    return held
+        if at is not None and at <= step:
+            found.append((line, content))
+    return found

@@ -21,7 +21,7 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from grok_lightning.errors import ConfigError, require
-from grok_lightning.loggers.continuation import Lock, cut
+from grok_lightning.loggers.continuation import Lock, count, cut
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -53,6 +53,8 @@ class RunRecord(Logger):
         self._file: TextIO | None = None
         self._lock: Lock | None = None
         self._resumed_step: int | None = None
+        self.lines = 0
+        self._lines_needed = 0
         self._held: set[str] = set()  # keys that the record has at the step it is resumed from
 
     @property
@@ -75,6 +77,10 @@ class RunRecord(Logger):
         """The run directory."""
         return self.root / self.name / self.run_id
 
+    @property
+    def _metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
     def check(self) -> None:
         """Refuse a run directory that exists or cannot be made, without making it.
 
@@ -83,6 +89,12 @@ class RunRecord(Logger):
         """
         if self._resumed_step is not None:
             self._claim()
+            found = count(self._metrics, self._resumed_step)
+            if found < self._lines_needed:
+                raise ConfigError(
+                    f"{self._metrics}: {found} lines up to step {self._resumed_step}, where the checkpoint knows of "
+                    f"{self._lines_needed}: some are missing, and the run cannot be resumed"
+                )
             return
         if self.path.exists():
             raise ConfigError(f"record.run_id = {self.run_id!r}: {self.path} exists and is not written over")
@@ -90,12 +102,16 @@ class RunRecord(Logger):
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
             raise ConfigError(f"record.root = {str(self.root)!r}: {parent} is not a directory that can be written to")
 
-    def resume_from(self, step: int) -> None:
+    def resume_from(self, step: int, lines: int) -> None:
         """Go on with a run that exists, from the weights after ``step`` updates; -1 starts it over.
 
         What the record has beyond that step is dropped when the first line is written: it is logged again.
+
+        Args:
+            step: Step of the checkpoint.
+            lines: Lines that the record had when the checkpoint was written.
         """
-        self._resumed_step = step
+        self._resumed_step, self._lines_needed = step, lines
 
     def _claim(self) -> None:
         """Make the run directory, or take over the one to be resumed; no second process can.
@@ -143,20 +159,20 @@ class RunRecord(Logger):
         """
         if self._file is None:
             self._claim()
-            file = self.path / "metrics.jsonl"
-            if self._resumed_step is not None and file.exists():
-                self._held = cut(file, self._resumed_step)
-            self._file = file.open("a", encoding="utf-8")
+            if self._resumed_step is not None and self._metrics.exists():
+                self.lines, self._held = cut(self._metrics, self._resumed_step)
+            self._file = self._metrics.open("a", encoding="utf-8")
         if self._held and step == self._resumed_step:
             metrics = {key: value for key, value in metrics.items() if key not in self._held}
             if not metrics:
                 return
+        self.lines += 1
         line = {"step": step, **metrics, "_timestamp": round(time.time(), 3)}
         try:
             self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
             self._file.flush()
         except OSError as error:  # a full disk, which says nothing about where
-            raise OSError(error.errno, error.strerror, str(self.path / "metrics.jsonl")) from error
+            raise OSError(error.errno, error.strerror, str(self._metrics)) from error
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """The whole configuration is kept in ``config.yaml`` instead."""

@@ -61,7 +61,7 @@ def read_command(command: Any, program: Any) -> Command:
         known = word in ("${env}", "${interpreter}") or re.fullmatch(r"(.*/)?python[0-9.]*", word)
         require(bool(known), "command", word, "only ${env} and ${interpreter} may come before -m grok_lightning fit")
     rest = words[start + 3 :]
-    require(rest.count("${args}") == 1, "command", " ".join(rest), "must contain ${args} once, after fit")
+    require(rest.count("${args}") == 1, "command", " ".join(words), "must contain ${args} once, after fit")
     at = rest.index("${args}")
     return Command(tuple(rest[:at]), tuple(rest[at + 1 :]))
 

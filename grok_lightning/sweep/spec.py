@@ -185,7 +185,12 @@ def _parameter(key: Any, entry: Any, grid: bool) -> Parameter:
         return Parameter(key, "constant", (entry["value"],))
     if given == ["values"] and distribution in (None, "categorical"):
         values = entry["values"]
-        require(isinstance(values, list) and len(values) > 0, f"parameters: {key}.values", values, "must be a list")
+        require(
+            isinstance(values, list) and len(values) > 0,
+            f"parameters: {key}.values",
+            values,
+            "must be a list of values",
+        )
         return Parameter(key, "categorical", tuple(values))
     if given in (["min", "max"], ["min", "max", "q"]) and distribution not in ("constant", "categorical"):
         if grid:

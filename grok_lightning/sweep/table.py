@@ -76,7 +76,7 @@ class Progress:
     def counts(self, running: int) -> str:
         """``3 completed, 1 failed, 4 left (2 running), about 5 min to go``."""
         ended = Counter(self.source.settled.values())
-        left = max(self.source.total - len(self.source.settled), 0)
+        left = max(self.source.total - ended["completed"] - ended["failed"], 0)
         words = f"{ended['completed']} completed, {ended['failed']} failed, {left} left"
         if running:
             words += f" ({running} running)"
