@@ -62,6 +62,7 @@ def run(cli, command):
     return done
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_tutorial_in_order(cli, tmp_path):
     prepare(tmp_path)
     lines = commands("tutorial.md")

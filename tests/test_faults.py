@@ -26,6 +26,7 @@ def run_with_limit(command, n_bytes):
 @pytest.mark.parametrize(
     ("n_bytes", "file"), [(60_000, "metrics.jsonl"), pytest.param(6_000, "last.ckpt", marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_a_full_disk_stops_the_run_and_loses_nothing_before(n_bytes, file):
     many = ["--trainer.log_every_n_steps=1"]
     complete(words("whole", *many, *OFF, steps=700))

@@ -45,6 +45,7 @@ def test_one_run_gives_a_page_and_every_figure_in_three_formats(cli, tmp_path):
     assert done.out.splitlines() == [f"12 figures in {folder}", f"page: {folder / 'report.html'}"]
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_page(cli, tmp_path):
     run = write(tmp_path / "run")
     for name in ("a", "b"):
@@ -83,6 +84,7 @@ def test_what_comes_from_files_is_escaped(cli, tmp_path):
         assert "path" in tags
 
 
+@pytest.mark.slow
 def test_several_runs_with_such_names_are_escaped_too(cli, tmp_path):
     bad = "<script>$\\x</script>"
     for seed in (0, 1):
@@ -98,6 +100,7 @@ def test_several_runs_with_such_names_are_escaped_too(cli, tmp_path):
 @pytest.mark.parametrize(
     ("status", "label"), [("failed", "failed"), ("interrupted", "interrupted"), (None, "unfinished")]
 )
+@pytest.mark.slow
 def test_partial_runs_are_drawn_and_labelled(cli, tmp_path, status, label):
     run = write(tmp_path / "run", status=status, reason="OSError: disk full")
     with (run / "metrics.jsonl").open("a") as file:
@@ -110,6 +113,7 @@ def test_partial_runs_are_drawn_and_labelled(cli, tmp_path, status, label):
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "provenance.json"])
+@pytest.mark.slow
 def test_a_run_without_one_of_its_files_is_drawn_as_far_as_it_goes(cli, tmp_path, name):
     run = write(tmp_path / "run")
     (run / name).unlink()
@@ -158,6 +162,7 @@ def test_overlaid_curves_are_the_metrics(tmp_path):
     assert [text.get_text() for text in overlay.figure.legends[0].get_texts()] == ["c = 1 (n = 1)", "c = 10 (n = 2)"]
 
 
+@pytest.mark.slow
 def test_runs_that_cannot_be_compared_are_drawn_and_the_page_says_why(cli, tmp_path):
     write_run(tmp_path / "runs/a", 500, last=1000)
     write_run(tmp_path / "runs/b", 500, last=1000, thresholds={"grok": 0.9})

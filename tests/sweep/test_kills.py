@@ -94,6 +94,7 @@ def test_a_grid_killed_a_dozen_times_gives_every_run_once():
     assert check_none_twice_none_lost(40)  # some attempts were cut off, or the kills hit nothing
 
 
+@pytest.mark.slow
 def test_a_random_sweep_killed_makes_the_draws_it_would_have_made():
     code, output = finish(start("random", 2, 16))
     assert code == 0, output

@@ -79,6 +79,7 @@ def test_a_sweep_with_a_failing_run_from_start_to_end(capsys):
     assert Counter(record["attempts"] for record in records().values()) == {1: 2, 2: 1}
 
 
+@pytest.mark.slow
 def test_flags_go_to_every_run_and_a_changed_file_is_said(capsys):
     write(parameters={"model.c": {"value": 1}})
     assert main(["tiny.yaml", "--max_runs=1", "--", "--trainer.max_steps", "10"]) == 0
@@ -95,6 +96,7 @@ def test_flags_go_to_every_run_and_a_changed_file_is_said(capsys):
     assert list(records()) == [record["hash"]]
 
 
+@pytest.mark.slow
 def test_a_bayes_sweep_reads_the_accuracy_of_its_runs():
     parameters = {"model.c": {"min": 1.0, "max": 10.0}, "trainer.max_steps": {"value": 10}}
     write(method="bayes", run_cap=2, metric={"name": "val/acc", "goal": "maximize"}, parameters=parameters)
@@ -125,6 +127,7 @@ def wait_for_metrics(process, count=1):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_sigterm_stops_real_runs_and_says_how_to_go_on():
     process = start_real(10**7)
     wait_for_metrics(process, 2)
