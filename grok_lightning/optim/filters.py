@@ -135,15 +135,17 @@ class StepHooks:
 
     def _remember(self, index: int, gradient: Tensor) -> Tensor | None:
         """Take a gradient into the memory; μ if it is to be added."""
-        mean = self._means.setdefault(index, torch.zeros_like(gradient))
-        count = self._counts.get(index, 0)
+        if index not in self._means:
+            self._means[index] = torch.zeros_like(gradient)
+            if self.options.grokfast == "ma":
+                self._rings[index] = gradient.new_zeros(self.options.window, *gradient.shape)
+        mean, count = self._means[index], self._counts.get(index, 0)
         self._counts[index] = count + 1
         taken = torch.where(gradient.isfinite().all(), gradient, mean)
         if self.options.grokfast == "ema":
             alpha = self.options.alpha if count else 0.0
             return mean.mul_(alpha).add_(taken, alpha=1 - alpha)
-        window = self.options.window
-        ring = self._rings.setdefault(index, gradient.new_zeros(window, *gradient.shape))
+        window, ring = self.options.window, self._rings[index]
         slot, filled = count % window, min(count + 1, window)
         if slot == window - 1:  # summed anew once per window, so that rounding does not pile up
             ring[slot].copy_(taken)
