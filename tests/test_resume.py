@@ -50,7 +50,8 @@ def test_a_run_stopped_at_ten_random_moments(model, optimizer):
 
 
 @pytest.mark.ddp
-@pytest.mark.parametrize("signum", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_two_processes_stop_and_resume(signum):
     two = ["--trainer.strategy=ddp", "--trainer.devices=2", "--trainer.accelerator=cpu", "--data.batch_size=15"]
     complete(words("whole", *two, steps=400))
