@@ -35,7 +35,8 @@ def judge_c4(group: Group, pool: Sequence[str], alpha: float, bootstrap: Bootstr
     *Optimum.* Runs are resampled (whole seeds, where every c has the same ones; else inside each c); in each
     resample the best c is the one with the highest mean test accuracy at one step for all: the last up to which every
     run was evaluated, so that runs which stop early are not compared with longer ones. (The rule was settled after
-    the sweep of docs/sweeps.md had been seen; last accuracies of runs of unequal length had given the opposite.) Part holds if the best c lies
+    the sweep of docs/sweeps.md had been seen; last accuracies of runs of unequal length had given the opposite.)
+    Part holds if the best c lies
     in :data:`NEAR` and is neither the smallest nor the largest in at least 1 − alpha of the resamples, fails if in
     at most alpha of them. Values of c that are equally good share a resample.
 
