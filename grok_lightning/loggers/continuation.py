@@ -61,13 +61,18 @@ def cut(file: Path, step: int) -> tuple[int, set[str]]:
     """
     kept = _up_to(file, step)
     held = {key for _, content in kept if content["step"] == step for key in content} - {"step", "_timestamp"}
-    partial = file.with_name(f".{file.name}.partial")
-    with partial.open("wb") as out:
-        out.write(b"".join(line + b"\n" for line, _ in kept))
-        out.flush()
-        os.fsync(out.fileno())
-    partial.replace(file)
+    write_durably(file, b"".join(line + b"\n" for line, _ in kept))
     return len(kept), held
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file, complete or not at all; it is on the disk before it has its name."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
 
 
 def _up_to(file: Path, step: int) -> list[tuple[bytes, dict[str, Any]]]:

@@ -21,7 +21,7 @@ from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from grok_lightning.errors import ConfigError, require
-from grok_lightning.loggers.continuation import Lock, count, cut
+from grok_lightning.loggers.continuation import Lock, count, cut, write_durably
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -139,12 +139,7 @@ class RunRecord(Logger):
             text: Its content.
         """
         self._claim()
-        partial = self.path / f".{name}.partial"
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self.path / name)
+        write_durably(self.path / name, text.encode())
 
     @rank_zero_only
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:

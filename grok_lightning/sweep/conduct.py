@@ -12,6 +12,7 @@ from rich.console import Console
 
 from grok_lightning import slurm
 from grok_lightning.errors import ConfigError
+from grok_lightning.loggers.continuation import write_durably
 from grok_lightning.loggers.screen import print_safely
 from grok_lightning.sweep.configuration import Configuration, Planner
 from grok_lightning.sweep.engine import Engine, Source
@@ -19,7 +20,7 @@ from grok_lightning.sweep.grid import GridSource, plan_grid
 from grok_lightning.sweep.job import Options
 from grok_lightning.sweep.spec import Sweep, read_sweep
 from grok_lightning.sweep.table import Progress
-from grok_lightning.sweep.trials import Trials, write_whole
+from grok_lightning.sweep.trials import Trials
 from grok_lightning.sweep.worker import SubprocessWorker, run_arguments
 
 FIRST_DRAWS = 10
@@ -131,7 +132,7 @@ def _keep_file(sweep: Sweep, trials: Trials) -> None:
     kept = trials.state / "sweep.yaml"
     if kept.exists() and kept.read_text(encoding="utf-8") != sweep.text:
         print_safely(f"{sweep.path} has changed since {kept} was kept; runs of configurations that it still has count")
-    write_whole(kept, sweep.text)
+    write_durably(kept, sweep.text.encode())
 
 
 def _gpus(count: int) -> list[str]:

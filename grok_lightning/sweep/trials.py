@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from grok_lightning.errors import ConfigError
+from grok_lightning.loggers.continuation import write_durably
 from grok_lightning.sweep.configuration import Configuration
 
 
@@ -174,20 +175,8 @@ class Trials:
             "run_dir": str(self.run_dir(configuration.key)),
             **about,
         }
-        write_whole(
-            self.state / "trials" / f"{configuration.key}.json",
-            json.dumps(content, indent=1, ensure_ascii=False) + "\n",
-        )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file, complete or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+        path = self.state / "trials" / f"{configuration.key}.json"
+        write_durably(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def _read(path: Path) -> dict[str, Any]:
