@@ -44,8 +44,7 @@ class LastCheckpoint(StepsOver, Checkpoint):
 
     def acts_at(self, trainer: Trainer, step: int) -> bool:
         """Whether it writes at a step, or has something to finish before it."""
-        due = self.every_n_steps > 0 and step % self.every_n_steps == 0
-        return due or self._partial is not None or bool(self._stopping)
+        return self._is_due(step) or self._partial is not None or bool(self._stopping)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """From here on a signal is answered at the end of a step."""
@@ -61,8 +60,7 @@ class LastCheckpoint(StepsOver, Checkpoint):
     ) -> None:
         """Write on the chosen steps, and when the run is asked to stop."""
         self._stopping = self._signals.agreed(trainer)
-        due = self.every_n_steps and trainer.global_step % self.every_n_steps == 0
-        if due or self._stopping:
+        if self._is_due(trainer.global_step) or self._stopping:
             self._write(trainer)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
@@ -90,15 +88,17 @@ class LastCheckpoint(StepsOver, Checkpoint):
         """How much the record holds, so that a record from which something is missing is not gone on with."""
         return {"record_lines": 0 if self._record is None else self._record.lines}
 
+    def _is_due(self, step: int) -> bool:
+        return self.every_n_steps > 0 and step % self.every_n_steps == 0
+
     def _write(self, trainer: Trainer) -> None:
         if self.path is None or trainer.global_step == self._saved_step:
             return
         self._saved_step = trainer.global_step
         self._partial = self.path.with_name(".last.partial")
         try:
-            trainer.save_checkpoint(
-                self._partial, weights_only=False
-            )  # on every process: strategies collect state here
+            # On every process: strategies collect state here.
+            trainer.save_checkpoint(self._partial, weights_only=False)
         except (OSError, RuntimeError) as error:  # torch's writer says RuntimeError of a full disk
             reason = str(error).splitlines()[0]
             raise OSError(

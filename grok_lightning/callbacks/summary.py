@@ -10,6 +10,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from rich.console import Console
 from rich.table import Table
 
+from grok_lightning.callbacks.checkpoint import LAST
 from grok_lightning.callbacks.grokking import Grokking
 from grok_lightning.callbacks.periodic import Periodic
 from grok_lightning.loggers.run_record import RunRecord
@@ -134,7 +135,7 @@ def _find(trainer: Trainer, kind: type[L]) -> L | None:
 
 def _way_on(record: RunRecord) -> str:
     resumed = f"python -m grok_lightning fit --resume {shlex.quote(str(record.path))}"
-    if (record.path / "checkpoints" / "last.ckpt").exists():
+    if (record.path / LAST).exists():
         return f"goes on from its last checkpoint: {resumed}"
     return f"has no checkpoint yet and would start over: {resumed}"
 
