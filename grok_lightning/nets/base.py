@@ -1,5 +1,6 @@
 """What every network offers to the optimiser and to the measurements."""
 
+import torch
 from torch import Tensor, nn
 
 Blocks = dict[str, list[str]]
@@ -7,6 +8,9 @@ Blocks = dict[str, list[str]]
 
 SEQUENCE_LENGTH = 4
 """Tokens per sample: ``[a, OP, b, EQ]``."""
+
+SYMBOL_SLOTS = [1, 3]
+"""Positions of OP and EQ."""
 
 
 EMBEDDING = ("E", "E_left", "E_right")
@@ -55,3 +59,17 @@ class Net(nn.Module):
         calls EW is therefore ``E @ W.T``. Products ``EW_<slot>`` are given per operand slot.
         """
         return {name: parameter for name, parameter in self.named_parameters() if parameter.ndim == 2}
+
+
+def same_symbols(tokens: Tensor) -> bool:
+    """Whether OP and EQ are the same tokens in every row, as far as that can be seen without a cost.
+
+    Elsewhere than on a CPU to look would be to wait for the device, and inside torch.compile it would break the graph.
+
+    Args:
+        tokens: int64, shape (B, L).
+    """
+    if tokens.shape[1] < SEQUENCE_LENGTH or not tokens.is_cpu or torch.compiler.is_compiling():
+        return False
+    symbols = tokens[:, SYMBOL_SLOTS]
+    return bool((symbols == symbols[:1]).all())

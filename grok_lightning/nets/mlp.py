@@ -8,16 +8,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grok_lightning.errors import ConfigError, require
-from grok_lightning.nets.base import SEQUENCE_LENGTH, Net
+from grok_lightning.nets.base import SEQUENCE_LENGTH, SYMBOL_SLOTS, Net, same_symbols
 from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, scale_all, scale_to
 
 Combine = Literal["concat", "sum"]
 
 OPERAND_SLOTS = {"a": 0, "b": 2}
 """Positions of the operands in ``[a, OP, b, EQ]``."""
-
-SYMBOL_SLOTS = [1, 3]
-"""Positions of OP and EQ."""
 
 
 def _check_sizes(**sizes: int) -> None:
@@ -50,8 +47,8 @@ class _Stack(nn.Module):
         x = preactivation
         *hidden, output = self.layers
         for layer in hidden:
-            x = x + layer(F.relu(x)) if self.residual else layer(F.relu(x))
-        logits: Tensor = output(F.relu(x))
+            x = x + layer(F.relu(x)) if self.residual else layer(F.relu_(x))
+        logits: Tensor = output(F.relu_(x))
         return logits
 
 
@@ -137,19 +134,20 @@ class EmbeddingMLPNet(Net):
         return hidden
 
     def _gathered(self, tokens: Tensor, E: Tensor) -> Tensor:
-        W = self.first.weight.view(-1, self.n_read, E.shape[1]).expand(-1, SEQUENCE_LENGTH, -1)  # (hidden, slot, d)
+        # One contiguous matrix per slot: gradients of strided ones would be put together element by element.
+        slots = self.first.weight.view(-1, self.n_read, E.shape[1]).transpose(0, 1).contiguous().unbind()
+        slots *= SEQUENCE_LENGTH // self.n_read
         first, *others = OPERAND_SLOTS.values()
         fixed: Tensor = self.first.bias
-        may_look = tokens.is_cpu and not torch.compiler.is_compiling()  # elsewhere it would wait, or break the graph
-        if may_look and bool((tokens[:, SYMBOL_SLOTS] == tokens[:1, SYMBOL_SLOTS]).all()):
-            for slot in SYMBOL_SLOTS:  # OP and EQ are the same in every row, so one row of E·W_sᵀ serves them all
-                fixed = fixed + W[:, slot] @ E[tokens[0, slot]]
+        if same_symbols(tokens):
+            for slot in SYMBOL_SLOTS:  # one row of E·W_sᵀ serves all rows
+                fixed = torch.addmv(fixed, slots[slot], E[tokens[0, slot]])
         else:
             others += SYMBOL_SLOTS
         # Not embedding_bag, which would sum in one pass: it has no second derivative, and the Hessian needs one.
-        rows = F.embedding(tokens[:, first], E @ W[:, first].T + fixed)  # (B, hidden)
+        rows = F.embedding(tokens[:, first], torch.addmm(fixed, E, slots[first].T))  # (B, hidden)
         for slot in others:
-            rows.add_(F.embedding(tokens[:, slot], E @ W[:, slot].T))
+            rows.add_(F.embedding(tokens[:, slot], E @ slots[slot].T))
         return rows
 
     def first_layer_names(self) -> set[str]:
@@ -218,7 +216,9 @@ class EmbeddingFreeMLPNet(Net):
         Returns:
             float, shape (B, n_classes).
         """
-        logits: Tensor = self.stack(self.first(tokens.to(self.first.weight.dtype) * self.input_scale))
+        x = tokens.to(self.first.weight.dtype) * self.input_scale
+        # With four inputs the product is quick only if the weight is laid out as it is read.
+        logits: Tensor = self.stack(torch.addmm(self.first.bias, x, self.first.weight.T.contiguous()))
         return logits
 
     def first_layer_names(self) -> set[str]:

@@ -1,6 +1,7 @@
 """A small causal Transformer (the setting of arXiv:2201.02177; without LayerNorm and with ReLU, arXiv:2301.05217)."""
 
 import math
+from itertools import zip_longest
 from typing import Literal
 
 import torch
@@ -8,10 +9,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grok_lightning.errors import require
-from grok_lightning.nets.base import SEQUENCE_LENGTH, Net
+from grok_lightning.nets.base import SEQUENCE_LENGTH, Net, same_symbols
 from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, scale_all, scale_to
 
+PREFIX = 2
+"""Positions of ``a OP``, which in a causal network see nothing of b."""
+
 Activation = Literal["relu", "gelu"]
+
+KeysValues = tuple[Tensor, Tensor]
+"""Keys and values of some positions, each of shape (B, n_heads, L, d_head)."""
 
 
 class Attention(nn.Module):
@@ -31,16 +38,31 @@ class Attention(nn.Module):
         future = torch.ones(SEQUENCE_LENGTH, SEQUENCE_LENGTH, dtype=torch.bool).triu(1)
         self.register_buffer("future", future, persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Attend; x and result: float, shape (B, L, d_model)."""
+    def heads(self, x: Tensor) -> Tensor:
+        """Split (B, L, d_model) into heads, (B, n_heads, L, d_head)."""
         B, L, d = x.shape
-        q, k, v = (
-            f(x).view(B, L, self.n_heads, d // self.n_heads).transpose(1, 2)  # (B, n_heads, L, d_head)
-            for f in (self.W_Q, self.W_K, self.W_V)
-        )
-        scores = q @ k.transpose(-1, -2) / math.sqrt(d // self.n_heads)  # (B, n_heads, L, L)
-        scores = scores.masked_fill(self.get_buffer("future")[:L, :L], float("-inf"))
-        mixed: Tensor = self.W_O((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, L, d))
+        return x.view(B, L, self.n_heads, d // self.n_heads).transpose(1, 2)
+
+    def keys_values(self, x: Tensor) -> KeysValues:
+        """What positions offer to those that attend to them; x: float, shape (B, L, d_model)."""
+        return self.heads(self.W_K(x)), self.heads(self.W_V(x))
+
+    def forward(self, x: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend from the last positions to all.
+
+        Args:
+            x: float, shape (B, Q, d_model), the last Q of the L positions.
+            k: Keys of all positions, shape (B, n_heads, L, d_head).
+            v: Their values, of the same shape.
+
+        Returns:
+            float, shape (B, Q, d_model).
+        """
+        (B, Q, d), L = x.shape, k.shape[2]
+        scores = self.heads(self.W_Q(x)) @ k.transpose(-1, -2) / math.sqrt(d // self.n_heads)  # (B, n_heads, Q, L)
+        if Q > 1:  # the last position sees all
+            scores = scores.masked_fill(self.get_buffer("future")[L - Q : L, :L], float("-inf"))
+        mixed: Tensor = self.W_O((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, Q, d))
         return mixed
 
 
@@ -53,11 +75,30 @@ class Block(nn.Module):
         self.W_in, self.W_out = nn.Linear(d_model, d_mlp), nn.Linear(d_mlp, d_model)
         self.norm_attention = nn.LayerNorm(d_model) if layer_norm else nn.Identity()
         self.norm_mlp = nn.LayerNorm(d_model) if layer_norm else nn.Identity()
-        self.activation = F.relu if activation == "relu" else F.gelu
+        self.activation = F.relu_ if activation == "relu" else F.gelu  # nothing else reads what W_in gives
 
-    def forward(self, x: Tensor) -> Tensor:
-        """One layer; x and result: float, shape (B, L, d_model)."""
-        x = x + self.attention(self.norm_attention(x))
+    def keys_values(self, x: Tensor) -> KeysValues:
+        """What this layer's attention reads of positions; x: float, shape (B, L, d_model)."""
+        return self.attention.keys_values(self.norm_attention(x))
+
+    def forward(self, x: Tensor, past: KeysValues | None = None, last: bool = False) -> Tensor:
+        """One layer.
+
+        Args:
+            x: float, shape (B, L, d_model).
+            past: Keys and values of the positions before those of x, if there are any.
+            last: Whether only the last position is carried on.
+
+        Returns:
+            float, shape (B, L, d_model), or (B, 1, d_model) with ``last``.
+        """
+        normed = self.norm_attention(x)
+        k, v = self.attention.keys_values(normed)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        if last:
+            x, normed = x[:, -1:], normed[:, -1:]
+        x = x + self.attention(normed, k, v)
         mixed: Tensor = self.W_out(self.activation(self.W_in(self.norm_mlp(x))))
         return x + mixed
 
@@ -132,6 +173,10 @@ class TransformerNet(Net):
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits at the last position.
 
+        Nothing is computed that is computed twice or not read, which changes nothing beyond rounding: the last layer
+        carries on the last position alone; and as ``a OP`` cannot see what follows, a batch longer than the vocabulary
+        goes through its two positions once for every token that a may be, not once for every row.
+
         Args:
             tokens: int64, shape (B, L), L ≤ 4.
 
@@ -139,12 +184,30 @@ class TransformerNet(Net):
             float, shape (B, n_classes).
         """
         E = self.embedding()
-        x = F.embedding(tokens, E) + self.positions[: tokens.shape[1]]  # (B, L, d_model)
-        for layer in self.layers:
-            x = layer(x)
-        last = self.norm_final(x[:, -1])
-        logits: Tensor = last @ E[: self.n_classes].T if self.unembedding is None else self.unembedding(last)
+        shared = len(tokens) > len(E) and same_symbols(tokens)
+        start, past = (PREFIX, self._past(tokens, E)) if shared else (0, [])
+        x = self._stream(tokens[:, start:], E, start)
+        for layer, before in zip_longest(self.layers, past):
+            x = layer(x, before, last=layer is self.layers[-1])
+        final = self.norm_final(x[:, 0])
+        logits: Tensor = final @ E[: self.n_classes].T if self.unembedding is None else self.unembedding(final)
         return logits
+
+    def _stream(self, tokens: Tensor, E: Tensor, start: int) -> Tensor:
+        """What the layers start from, (B, L, d_model), of tokens from position ``start`` on."""
+        return F.embedding(tokens, E) + self.positions[start : start + tokens.shape[1]]
+
+    def _past(self, tokens: Tensor, E: Tensor) -> list[KeysValues]:
+        """Keys and values of ``a OP`` in every layer, row by row; computed once for each token."""
+        a, found = torch.arange(len(E)), []
+        x = self._stream(torch.stack([a, tokens[0, 1].expand_as(a)], dim=1), E, 0)
+        for layer in self.layers:
+            assert isinstance(layer, Block)  # what __init__ put there; ModuleList does not keep the type
+            k, v = layer.keys_values(x)
+            found.append((k.index_select(0, tokens[:, 0]), v.index_select(0, tokens[:, 0])))
+            if layer is not self.layers[-1]:
+                x = layer(x)
+        return found
 
     def first_layer_names(self) -> set[str]:
         """W_Q, W_K and W_V of the first layer: the maps that read the embedding."""
