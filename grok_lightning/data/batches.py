@@ -128,26 +128,22 @@ class BatchLoader:
 
 
 class TableLoader:
-    """A part of the table in a few large batches, in order, for evaluation on every process.
+    """A part of the table as one batch, in order, for evaluation on every process.
 
     Args:
         tokens: int64, shape (n, 4).
         labels: int64, shape (n,).
-        part: Name of the part, which every batch carries.
-        chunk: Rows per batch; bounds the memory of the activations, and on a CPU keeps them in its cache.
+        part: Name of the part, which the batch carries.
     """
 
-    def __init__(self, tokens: Tensor, labels: Tensor, part: str, chunk: int) -> None:
-        self.tokens, self.labels, self.part, self.chunk = tokens, labels, part, chunk
+    def __init__(self, tokens: Tensor, labels: Tensor, part: str) -> None:
+        self.batch = Batch(tokens, labels, 1.0, part)
 
     def __len__(self) -> int:
-        return -(-len(self.labels) // self.chunk)
+        return 1
 
     def __iter__(self) -> Iterator[Batch]:
-        for tokens, labels in zip(
-            torch.split(self.tokens, self.chunk), torch.split(self.labels, self.chunk), strict=True
-        ):
-            yield Batch(tokens, labels, 1.0, self.part)
+        return iter([self.batch])
 
 
 def token_coverage(tokens: Tensor, n_symbols: int) -> float:

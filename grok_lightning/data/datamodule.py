@@ -141,8 +141,7 @@ class ModularDataModule(LightningDataModule):
         return batch
 
     def _table_loader(self, rows: Tensor, part: str) -> TableLoader:
-        tokens, labels = self._on_device(rows)
-        return TableLoader(tokens, labels, part, chunk=2048 if tokens.device.type == "cpu" else 65536)
+        return TableLoader(*self._on_device(rows), part)
 
     def _on_device(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         assert self.trainer is not None

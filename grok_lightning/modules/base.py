@@ -1,6 +1,6 @@
 """The training recipe that all models share."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from grok_lightning.data.batches import Batch
 from grok_lightning.errors import ConfigError
 from grok_lightning.loggers.at_step import log_at_step
 from grok_lightning.loggers.screen import print_safely
+from grok_lightning.modules.compiling import compiled
 from grok_lightning.modules.score import TableScore
 from grok_lightning.modules.settings import flat, plain
 from grok_lightning.nets.base import Net
@@ -49,6 +50,7 @@ OPTIMISATION = (
     "freeze_embedding_at",
     "loss",
     "loss_dtype",
+    "compile",
 )
 """Hyper-parameters of the optimiser; all others are of the network."""
 
@@ -62,21 +64,32 @@ class GrokModule(LightningModule):
         net: The network.
         recipe: The optimiser.
         loss: What is minimised, and what evaluations and measurements call the loss.
+        compile: Whether training steps go through torch.compile; evaluations and measurements never do.
     """
 
-    def __init__(self, net: Net, recipe: Recipe, loss: Loss = CROSS_ENTROPY) -> None:
+    def __init__(self, net: Net, recipe: Recipe, loss: Loss = CROSS_ENTROPY, compile: bool = False) -> None:
         super().__init__()
         parameter_groups(net, recipe)  # refuses a recipe that does not fit the network before anything is written
         self.net = net
         self.recipe = recipe
         self.hooks: StepHooks | None = None
-        self.loss = loss
+        self.loss, self._compile = loss, compile
+        self._compiled: Callable[[Tensor], Tensor] | None = None
         self.scores = torch.nn.ModuleDict({part: TableScore(loss) for part in metric_keys.PARTS})
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits; see the network."""
         logits: Tensor = self.net(tokens)
         return logits
+
+    def setup(self, stage: str) -> None:
+        """Compile what training steps call, if asked.
+
+        Raises:
+            ConfigError: If torch.compile does not work here.
+        """
+        if stage == "fit" and self._compile:
+            self._compiled = compiled(self.net)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """One parameter group per block, the embedding at c times the learning rate of the rest."""
@@ -97,7 +110,7 @@ class GrokModule(LightningModule):
 
     def batch_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """What a training step minimises, and the logits it comes from."""
-        logits = self.net(batch.tokens)
+        logits: Tensor = (self._compiled or self.net)(batch.tokens)
         return self.loss(logits, batch.labels) * batch.weight, logits
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -117,15 +130,15 @@ class GrokModule(LightningModule):
         reduced = [self.trainer.strategy.reduce(value, reduce_op="mean") for value in means.values()]
         values = dict(zip(means, map(torch.as_tensor, reduced), strict=True))
         groups = self.trainer.optimizers[0].param_groups
+        self.log_dict(values, logger=False)  # the progress bar, and callbacks that ask
         values |= {metric_keys.lr(group["name"]): torch.tensor(group["lr"]) for group in groups}
         memory = None if self.hooks is None else self.hooks.memory_norm()
         if memory is not None:
             values[metric_keys.GRADIENT_MEMORY] = memory
-        self.log_dict(values, logger=False)  # the progress bar, and callbacks that ask
         log_at_step(self.trainer, values)
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Add a chunk of one part of the table."""
+        """Add a part of the table."""
         self._evaluate(batch)
 
     @property
@@ -139,7 +152,7 @@ class GrokModule(LightningModule):
         self._log_evaluation()
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add a chunk of the test set."""
+        """Add the test set."""
         self._evaluate(batch)
 
     def on_test_epoch_end(self) -> None:
@@ -148,8 +161,7 @@ class GrokModule(LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Predicted labels: int64, shape (B,)."""
-        prediction: Tensor = self.net(batch.tokens).argmax(1)
-        return prediction
+        return torch.cat([self.net(tokens).argmax(1) for tokens in _chunks(batch.tokens)])
 
     def _score(self, part: str) -> TableScore:
         score = self.scores[part]
@@ -157,7 +169,9 @@ class GrokModule(LightningModule):
         return score
 
     def _evaluate(self, batch: Batch) -> None:
-        self._score(batch.part).update(self.net(batch.tokens), batch.labels)
+        score = self._score(batch.part)
+        for tokens, labels in zip(_chunks(batch.tokens), _chunks(batch.labels), strict=True):
+            score.update(self.net(tokens), labels)
 
     def _take_scores(self) -> dict[str, Tensor]:
         values: dict[str, Tensor] = {}
@@ -222,6 +236,11 @@ class GrokModule(LightningModule):
                     f"model.{name} = {new}: the checkpoint was trained with {old}, which it would bring back; "
                     "give the same value, or start a new run"
                 )
+
+
+def _chunks(rows: Tensor) -> tuple[Tensor, ...]:
+    """Rows of a table a few thousand at a time: activations stay in the cache of a CPU, and in the memory of a GPU."""
+    return torch.split(rows, 2048 if rows.is_cpu else 65536)
 
 
 def _is_optimisers(name: str) -> bool:

@@ -41,6 +41,7 @@ class EmbeddingMLP(GrokModule):
         freeze_embedding_at: Steps after which E stands still, 0 from the start; ``null`` for never.
         loss: cross_entropy, stablemax (cross-entropy of StableMax), or mse (on one-hot labels).
         loss_dtype: float32 or float64 for the loss alone; ``null`` for the dtype of the logits, float32 at least.
+        compile: Put training steps through torch.compile, which needs a C++ compiler and up to a minute at the start.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class EmbeddingMLP(GrokModule):
         freeze_embedding_at: int | None = None,
         loss: LossName = "cross_entropy",
         loss_dtype: LossDtype | None = None,
+        compile: bool = False,
     ) -> None:
         recipe = Recipe(
             lr=lr,
@@ -95,7 +97,7 @@ class EmbeddingMLP(GrokModule):
         options = as_options(EmbeddingOptions, embedding)
         shape = (vocab_size, n_classes, d_model, width, depth)
         net = EmbeddingMLPNet(*shape, options, combine, residual, init_scale)
-        super().__init__(net, recipe, Loss(loss, loss_dtype))
+        super().__init__(net, recipe, Loss(loss, loss_dtype), compile)
         self.save_hyperparameters(logger=False)  # the run's whole config goes to the loggers instead
 
 
@@ -127,6 +129,7 @@ class EmbeddingFreeMLP(GrokModule):
         clamp: Holds the norm of all weights at a multiple of the critical norm.
         loss: cross_entropy, stablemax (cross-entropy of StableMax), or mse (on one-hot labels).
         loss_dtype: float32 or float64 for the loss alone; ``null`` for the dtype of the logits, float32 at least.
+        compile: Put training steps through torch.compile, which needs a C++ compiler and up to a minute at the start.
     """
 
     def __init__(
@@ -155,6 +158,7 @@ class EmbeddingFreeMLP(GrokModule):
         clamp: NormClamp = UNCLAMPED,
         loss: LossName = "cross_entropy",
         loss_dtype: LossDtype | None = None,
+        compile: bool = False,
     ) -> None:
         recipe = Recipe(
             lr=lr,
@@ -174,5 +178,5 @@ class EmbeddingFreeMLP(GrokModule):
         )
         width = 4 * d_model if hidden is None else hidden
         net = EmbeddingFreeMLPNet(vocab_size, n_classes, width, depth, input_scale, residual, init_scale)
-        super().__init__(net, recipe, Loss(loss, loss_dtype))
+        super().__init__(net, recipe, Loss(loss, loss_dtype), compile)
         self.save_hyperparameters(logger=False)

@@ -43,6 +43,7 @@ class Transformer(GrokModule):
         freeze_embedding_at: Steps after which E stands still, 0 from the start; ``null`` for never.
         loss: cross_entropy, stablemax (cross-entropy of StableMax), or mse (on one-hot labels).
         loss_dtype: float32 or float64 for the loss alone; ``null`` for the dtype of the logits, float32 at least.
+        compile: Put training steps through torch.compile, which needs a C++ compiler and up to a minute at the start.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Transformer(GrokModule):
         freeze_embedding_at: int | None = None,
         loss: LossName = "cross_entropy",
         loss_dtype: LossDtype | None = None,
+        compile: bool = False,
     ) -> None:
         recipe = Recipe(
             lr=lr,
@@ -99,5 +101,5 @@ class Transformer(GrokModule):
         options = as_options(EmbeddingOptions, embedding)
         sizes = (vocab_size, n_classes, d_model, n_layers, n_heads, width)
         net = TransformerNet(*sizes, layer_norm, tied, activation, options, init_scale)
-        super().__init__(net, recipe, Loss(loss, loss_dtype))
+        super().__init__(net, recipe, Loss(loss, loss_dtype), compile)
         self.save_hyperparameters(logger=False)
