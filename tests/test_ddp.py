@@ -18,6 +18,16 @@ FLAGS = [
 ]  # fmt: skip
 
 
+INTERVENTIONS = {
+    "filters": [
+        "--data.sampler=balanced", "--model.gradient.grokfast=ma", "--model.gradient.window=10",
+        "--model.gradient.orthogonal=true", "--model.clamp.norm=90", "--adaptive_c.every_n_steps=10",
+    ],
+    "frozen": ["--data.sampler=replacement", "--model.gradient.grokfast=ema", "--model.freeze_embedding_at=15"],
+    "muon": ["--model.optimizer=muon", "--model.muon_lr=0.02"],
+}  # fmt: skip
+
+
 def fit(run_id, *flags):
     command = [sys.executable, "-m", "grok_lightning", *FLAGS, "--record.run_id", run_id, *flags]
     environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
@@ -44,3 +54,23 @@ def test_two_processes_are_one(tmp_path):
     assert len(list(Path("runs/addition").iterdir())) == 2
     source = json.loads((two / "provenance.json").read_text())
     assert source["world_size"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", INTERVENTIONS)
+def test_interventions_of_two_processes_are_those_of_one(name):
+    one, _ = fit("one", *INTERVENTIONS[name])
+    two, _ = fit("two", *INTERVENTIONS[name], "--config", f"{ROOT}/configs/trainer/ddp.yaml")
+    rounding = 1e-2 if name == "muon" else 1e-4  # Muon orthogonalises in bfloat16
+    for key in ("train/loss", "train_full/loss", "val/loss", "test/loss", "lr/embedding"):
+        assert series(two, key) == pytest.approx(series(one, key), rel=rounding), key
+    assert series(two, "adaptive_c/used") == pytest.approx(series(one, "adaptive_c/used"), rel=1e-5)
+    assert len(series(two, "adaptive_c/used")) == (3 if name == "filters" else 0)
+
+
+def test_a_sampler_that_knows_one_process_only_is_refused(cli):
+    flags = ["--data.sampler=entropy", "--data.sampler_gamma=0.001"]
+    done = cli(*FLAGS, *flags, "--config", f"{ROOT}/configs/trainer/ddp.yaml")
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert "data.sampler = 'entropy': draws in one process only; set trainer.devices to 1" in done.err
+    assert not Path("runs").exists()

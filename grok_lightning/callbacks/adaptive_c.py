@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 
 from grok_lightning import metric_keys
-from grok_lightning.callbacks.balance import COUNT_EVERY, global_tokens
-from grok_lightning.callbacks.lookup import datamodule_of
 from grok_lightning.callbacks.stepping import StepsOver
+from grok_lightning.callbacks.token_counter import TokenCounter
 from grok_lightning.data.batches import Batch
 from grok_lightning.errors import ConfigError, require
 from grok_lightning.loggers.at_step import log_at_step
@@ -59,10 +58,7 @@ class AdaptiveC(StepsOver, Callback):
         self.every_n_steps, self.start_step = every_n_steps, start_step
         self.kappa, self.smoothing, self.min_c, self.max_c = kappa, smoothing, min_c, max_c
         self.c = 0.0
-        self._meter: BalanceMeter | None = None
-        self._seen_step = 0
-        self._tokens: list[Tensor] = []  # of the micro-batches of one step
-        self._steps: list[Tensor] = []  # of whole steps, not yet counted
+        self._counter: TokenCounter | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Take the model's c, and refuse a model without an embedding."""
@@ -73,41 +69,26 @@ class AdaptiveC(StepsOver, Callback):
             kind = type(pl_module.net).__name__
             raise ConfigError(f"adaptive_c.every_n_steps = {self.every_n_steps}: {kind} has no trained embedding")
         self.c = pl_module.recipe.c
-        self._meter = BalanceMeter(datamodule_of(trainer).table.n_symbols, trainer.strategy.root_device)
+        self._counter = TokenCounter(trainer)
 
     def acts_at(self, trainer: Trainer, step: int) -> bool:
         """Whether it sets c at a step."""
-        return self._meter is not None and step % self.every_n_steps == 0 and step >= self.start_step
+        return self._counter is not None and step % self.every_n_steps == 0 and step >= self.start_step
 
     def pass_over(self, trainer: Trainer, batch: Batch) -> None:
         """Count the tokens of the step."""
-        self._add(trainer, batch.tokens)
+        if self._counter is not None:
+            self._counter.add(batch.tokens)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: STEP_OUTPUT, batch: Any, batch_idx: int
     ) -> None:
         """Count the tokens of the step, and set c on the chosen steps."""
-        whole = self._add(trainer, batch.tokens)
-        if self._meter is not None and whole and self.acts_at(trainer, trainer.global_step):
-            self._update(trainer, pl_module, self._meter)
-
-    def _add(self, trainer: Trainer, tokens: Tensor) -> bool:
-        """Keep the tokens of a batch; whether they complete a step (gradients may be accumulated)."""
-        if self._meter is None:
-            return False
-        self._tokens.append(global_tokens(trainer, tokens))
-        if trainer.global_step == self._seen_step:
-            return False
-        self._seen_step = trainer.global_step
-        self._steps.append(torch.cat(self._tokens))
-        self._tokens = []
-        if len(self._steps) >= COUNT_EVERY:
-            self._count(self._meter)
-        return True
+        if self._counter is not None and self._counter.add(batch.tokens) and self.acts_at(trainer, trainer.global_step):
+            self._update(trainer, pl_module, self._counter.meter())
 
     def _update(self, trainer: Trainer, pl_module: LightningModule, meter: BalanceMeter) -> None:
         assert isinstance(pl_module, GrokModule)
-        self._count(meter)
         matrices = _matrices(pl_module.net)
         assert matrices is not None  # setup refuses a network without them
         frequency = float(meter.token_frequencies[: meter.n_symbols].mean())
@@ -123,21 +104,16 @@ class AdaptiveC(StepsOver, Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """C and the open window of tokens; the learning rate itself is in the optimiser's state."""
-        if self._meter is None:
+        if self._counter is None:
             return {}
-        self._count(self._meter)
-        return {"c": self.c, "seen_step": self._seen_step, "meter": self._meter.state_dict()}
+        return {"c": self.c, "seen_step": self._counter.step, "meter": self._counter.meter().state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue."""
-        self.c, self._seen_step = state_dict["c"], state_dict["seen_step"]
-        if self._meter is not None:
-            self._meter.load_state_dict(state_dict["meter"])
-
-    def _count(self, meter: BalanceMeter) -> None:
-        for tokens in self._steps:
-            meter.count_tokens(tokens)
-        self._steps = []
+        self.c = state_dict["c"]
+        if self._counter is not None:
+            self._counter.step = state_dict["seen_step"]
+            self._counter.meter().load_state_dict(state_dict["meter"])
 
 
 def _matrices(net: Net) -> tuple[Tensor, Tensor] | None:
