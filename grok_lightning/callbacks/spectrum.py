@@ -34,7 +34,7 @@ class Spectrum(Periodic):
         self,
         every_n_steps: int = 100,
         log_points_per_decade: int = 0,
-        large_every_n_steps: int = 500,
+        large_every_n_steps: int = 1000,
         matrices: list[str] | None = None,
     ) -> None:
         super().__init__(every_n_steps, log_points_per_decade)

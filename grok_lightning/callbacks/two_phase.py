@@ -31,7 +31,7 @@ class TwoPhase(Periodic):
 
     group = "two_phase"
 
-    def __init__(self, every_n_steps: int = 250, log_points_per_decade: int = 0, epsilon: float = 0.01) -> None:
+    def __init__(self, every_n_steps: int = 500, log_points_per_decade: int = 0, epsilon: float = 0.01) -> None:
         super().__init__(every_n_steps, log_points_per_decade)
         require(0 < epsilon < 1, "two_phase.epsilon", epsilon, "must be in (0, 1)")
         self.epsilon = epsilon
