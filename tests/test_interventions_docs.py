@@ -42,3 +42,8 @@ def test_every_setting_that_a_file_shows_is_documented():
         plain = {"lr", "weight_decay", "depth", "optimizer", "batch_size"}
         for name in set(names) - plain:
             assert name in TEXT, (path, name)
+
+
+def test_every_file_has_a_run_in_the_table():
+    rows = re.findall(r"^\| `(\w+)` \|.*\| [\d.]+ \|$", TEXT, re.MULTILINE)
+    assert rows == sorted(path.stem for path in (ROOT / "configs" / "interventions").glob("*.yaml"))
