@@ -7,10 +7,12 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 
+from grok_lightning.callbacks.numerics import everywhere
 from grok_lightning.callbacks.signals import StopSignals, stop
 from grok_lightning.callbacks.stepping import StepsOver
-from grok_lightning.errors import require
+from grok_lightning.errors import NonFiniteError, require
 from grok_lightning.loggers.run_record import RunRecord
+from grok_lightning.numerics.health import nonfinite_count
 
 LAST = Path("checkpoints") / "last.ckpt"
 """Where a run directory keeps its checkpoint."""
@@ -21,7 +23,7 @@ class LastCheckpoint(StepsOver, Checkpoint):
 
     It is written under another name at the end of a step, flushed to the disk, and renamed before the next step begins:
     by then the record holds everything that was logged up to the checkpoint, and ``fit --resume`` loses nothing.
-    SIGTERM and Ctrl-C write one too.
+    SIGTERM and Ctrl-C write one too. Weights that are not finite never take its place.
 
     Args:
         every_n_steps: Distance between checkpoints in optimiser steps; 0 writes one at the end only.
@@ -94,7 +96,11 @@ class LastCheckpoint(StepsOver, Checkpoint):
     def _write(self, trainer: Trainer) -> None:
         if self.path is None or trainer.global_step == self._saved_step:
             return
-        self._saved_step = trainer.global_step
+        step = self._saved_step = trainer.global_step
+        if everywhere(trainer, nonfinite_count(trainer.lightning_module.parameters())):
+            raise NonFiniteError(
+                f"numerics: the weights of {step} updates are not finite; no checkpoint is made of them"
+            )
         self._partial = self.path.with_name(".last.partial")
         try:
             # On every process: strategies collect state here.
