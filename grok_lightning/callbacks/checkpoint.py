@@ -1,6 +1,8 @@
 """Checkpoints of the run directory."""
 
+import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 from lightning.pytorch import LightningModule, Trainer
@@ -83,7 +85,8 @@ class LastCheckpoint(StepsOver, Checkpoint):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the checkpoint before: what was logged after this one may be missing from the record."""
         if self._partial is not None:
-            self._partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the directory itself may be gone, or no directory any more
+                self._partial.unlink(missing_ok=True)
             self._partial = None
 
     def state_dict(self) -> dict[str, int]:
@@ -106,10 +109,22 @@ class LastCheckpoint(StepsOver, Checkpoint):
             # On every process: strategies collect state here.
             trainer.save_checkpoint(self._partial, weights_only=False)
         except (OSError, RuntimeError) as error:  # torch's writer says RuntimeError of a full disk
-            reason = str(error).splitlines()[0]
             raise OSError(
-                getattr(error, "errno", None), f"no checkpoint can be written: {reason}", str(self.path)
+                getattr(error, "errno", None),
+                f"no checkpoint can be written: {_first_line(error)}; {self._save_elsewhere(trainer)}",
+                str(self.path),
             ) from error
+
+    def _save_elsewhere(self, trainer: Trainer) -> str:
+        """A last attempt, in the directory for temporary files; what became of it, in words."""
+        step, run_id = trainer.global_step, None if self._record is None else self._record.run_id
+        path = Path(tempfile.gettempdir()) / f"grok_lightning-{run_id}-step-{step}.ckpt"
+        try:
+            trainer.save_checkpoint(path, weights_only=False)
+        except (OSError, RuntimeError) as error:
+            path.unlink(missing_ok=True)
+            return f"nor in {path.parent}: {_first_line(error)}"
+        return f"the state of step {step} is in {path}, and may be put in its place"
 
     def _rename(self, trainer: Trainer) -> None:
         if self._partial is None or self.path is None:
@@ -119,3 +134,7 @@ class LastCheckpoint(StepsOver, Checkpoint):
                 os.fsync(file.fileno())
             self._partial.replace(self.path)
         self._partial = None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
