@@ -1,6 +1,9 @@
 """Each optimizer, filter, sampler and intervention, on each model: a run cut off goes on to the same bits."""
 
+import json
+
 import pytest
+import torch
 from killed import RUNS, assert_same
 from short_run import arguments, fit
 
@@ -63,3 +66,17 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bits(cli, monkeypatch, model,
         assert cli(*arguments(*flags, model=model, steps=30, run_id="cut")).status == 130
     assert cli("fit", "--resume", RUNS / "cut").status == 0
     assert_same(RUNS / "whole", RUNS / "cut")
+
+
+@pytest.mark.parametrize("model", ["EmbeddingMLP", "EmbeddingFreeMLP", "Transformer"])
+def test_deterministic_algorithms_do_for_every_model_and_are_on_record(model):
+    try:
+        run = fit(
+            "--trainer.deterministic=true", "--hessian.every_n_steps=2", "--ntk.every_n_steps=2", model=model, steps=3
+        )
+    finally:
+        torch.use_deterministic_algorithms(False)
+    facts = json.loads((run.path / "provenance.json").read_text())
+    assert (facts["deterministic"], facts["threads"], facts["precision"]) == (True, 1, "32-true")
+    assert facts["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    assert facts["torch"] == torch.__version__
