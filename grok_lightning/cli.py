@@ -21,6 +21,7 @@ from grok_lightning.callbacks.grokking import Grokking
 from grok_lightning.callbacks.health import Health
 from grok_lightning.callbacks.hessian import Hessian
 from grok_lightning.callbacks.ntk import NTK
+from grok_lightning.callbacks.numerics import Numerics
 from grok_lightning.callbacks.periodic import Periodic
 from grok_lightning.callbacks.progress import StepProgress
 from grok_lightning.callbacks.save_run import SaveRun
@@ -101,6 +102,7 @@ class GrokCLI(LightningCLI):
         """Named groups instead of list entries: a later --config merges into them."""
         parser.add_lightning_class_args(Grokking, "grokking")
         parser.add_lightning_class_args(LastCheckpoint, "checkpoint")
+        parser.add_lightning_class_args(Numerics, Numerics.group)
         for diagnostic in (Hessian, Spectrum, Balance, Fourier, NTK, Health, TwoPhase):
             parser.add_lightning_class_args(diagnostic, diagnostic.group)
         parser.add_lightning_class_args(AdaptiveC, AdaptiveC.group)

@@ -1,4 +1,4 @@
-"""The one error a user's input can raise."""
+"""The errors that become one line on the command line."""
 
 
 class ConfigError(ValueError):
@@ -6,6 +6,13 @@ class ConfigError(ValueError):
 
     The message is one line that names the field, the value and what is allowed. The command line prints
     it as it is and exits with status 2, without a traceback.
+    """
+
+
+class NonFiniteError(ArithmeticError):
+    """The numbers of a run are NaN or infinite, and it cannot go on.
+
+    The message is one line; the command line prints it and exits with status 1.
     """
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentError
 
-from grok_lightning.errors import ConfigError
+from grok_lightning.errors import ConfigError, NonFiniteError
 
 SIGTERM_STATUS = 128 + signal.SIGTERM
 SIGINT_STATUS = 128 + signal.SIGINT
@@ -44,6 +44,8 @@ def run_job(arguments: list[str]) -> int:
         return SIGINT_STATUS if isinstance(error.__context__, KeyboardInterrupt) else _exit_status(error)
     except KeyboardInterrupt:
         return SIGINT_STATUS
+    except NonFiniteError as error:
+        return _refuse(str(error), 1)
     except OSError as error:
         return _refuse(f"{error.filename or 'file system'}: {error.strerror or error}", 1)
     except Exception as error:

@@ -101,7 +101,7 @@ NTK_REFERENCE = "ntk/reference_step"
 
 
 def health(quantity: str) -> str:
-    """About numerical health: ``softmax_collapse``, ``logit_norm``, non-finite counts and ``loss_spikes``."""
+    """About numerical health: ``softmax_collapse``, ``logit_norm``, non-finite counts, spikes, ``skipped_steps``."""
     return f"health/{quantity}"
 
 

@@ -13,6 +13,7 @@ FREE = (
     "record",
     "checkpoint",
     "grokking.stop_after_steps",
+    "numerics",
     "trainer.default_root_dir",
     "trainer.enable_progress_bar",
     "trainer.logger",
@@ -20,7 +21,8 @@ FREE = (
     "trainer.max_steps",
     "trainer.max_time",
 )
-"""Settings in which a resumed run may differ from before: how long it goes on, and what is shown and kept of it."""
+"""Settings in which a resumed run may differ from before: how long it goes on, what is shown and kept of it,
+and what is done about a broken update."""
 
 
 @dataclass(frozen=True)

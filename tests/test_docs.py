@@ -100,3 +100,10 @@ def test_every_claim_has_a_row_that_names_what_exists():
         assert all(cells), name
         for file in re.findall(r"(?:configs|sweeps)/[\w/]+\.yaml", rows[name]):
             assert (ROOT / file).exists(), file
+
+
+def test_every_promise_names_a_test_that_exists():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8"))
+    assert len(named) > 30
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), name

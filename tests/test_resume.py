@@ -195,6 +195,18 @@ def test_a_run_is_not_resumed_up_to_where_it_is(cli):
     assert (run.path / "config.yaml").read_bytes() == config
 
 
+def test_a_record_with_a_corrupt_line_is_not_gone_on_with(cli):
+    run = fit(*STEPS, steps=20)
+    file = run.path / "metrics.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    spoilt = b"".join([lines[0], lines[1][:-9] + b"\n", *lines[2:]])
+    file.write_bytes(spoilt)
+    done = resume(cli, run.path, "--trainer.max_steps", 40)
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert "metrics.jsonl: line 2 cannot be read" in done.err
+    assert file.read_bytes() == spoilt
+
+
 @pytest.mark.parametrize("kept", [0, 2])
 def test_a_record_with_missing_lines_is_not_gone_on_with(cli, kept):
     run = fit(*STEPS, steps=20)

@@ -1,16 +1,20 @@
 """Checkpoints of the run directory."""
 
+import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 
+from grok_lightning.callbacks.numerics import everywhere
 from grok_lightning.callbacks.signals import StopSignals, stop
 from grok_lightning.callbacks.stepping import StepsOver
-from grok_lightning.errors import require
+from grok_lightning.errors import NonFiniteError, require
 from grok_lightning.loggers.run_record import RunRecord
+from grok_lightning.numerics.health import nonfinite_count
 
 LAST = Path("checkpoints") / "last.ckpt"
 """Where a run directory keeps its checkpoint."""
@@ -21,7 +25,7 @@ class LastCheckpoint(StepsOver, Checkpoint):
 
     It is written under another name at the end of a step, flushed to the disk, and renamed before the next step begins:
     by then the record holds everything that was logged up to the checkpoint, and ``fit --resume`` loses nothing.
-    SIGTERM and Ctrl-C write one too.
+    SIGTERM and Ctrl-C write one too. Weights that are not finite never take its place.
 
     Args:
         every_n_steps: Distance between checkpoints in optimiser steps; 0 writes one at the end only.
@@ -81,7 +85,8 @@ class LastCheckpoint(StepsOver, Checkpoint):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the checkpoint before: what was logged after this one may be missing from the record."""
         if self._partial is not None:
-            self._partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the directory itself may be gone, or no directory any more
+                self._partial.unlink(missing_ok=True)
             self._partial = None
 
     def state_dict(self) -> dict[str, int]:
@@ -94,16 +99,32 @@ class LastCheckpoint(StepsOver, Checkpoint):
     def _write(self, trainer: Trainer) -> None:
         if self.path is None or trainer.global_step == self._saved_step:
             return
-        self._saved_step = trainer.global_step
+        step = self._saved_step = trainer.global_step
+        if everywhere(trainer, nonfinite_count(trainer.lightning_module.parameters())):
+            raise NonFiniteError(
+                f"numerics: the weights of {step} updates are not finite; no checkpoint is made of them"
+            )
         self._partial = self.path.with_name(".last.partial")
         try:
             # On every process: strategies collect state here.
             trainer.save_checkpoint(self._partial, weights_only=False)
         except (OSError, RuntimeError) as error:  # torch's writer says RuntimeError of a full disk
-            reason = str(error).splitlines()[0]
             raise OSError(
-                getattr(error, "errno", None), f"no checkpoint can be written: {reason}", str(self.path)
+                getattr(error, "errno", None),
+                f"no checkpoint can be written: {_first_line(error)}; {self._save_elsewhere(trainer)}",
+                str(self.path),
             ) from error
+
+    def _save_elsewhere(self, trainer: Trainer) -> str:
+        """A last attempt, in the directory for temporary files; what became of it, in words."""
+        step, run_id = trainer.global_step, None if self._record is None else self._record.run_id
+        path = Path(tempfile.gettempdir()) / f"grok_lightning-{run_id}-step-{step}.ckpt"
+        try:
+            trainer.save_checkpoint(path, weights_only=False)
+        except (OSError, RuntimeError) as error:
+            path.unlink(missing_ok=True)
+            return f"nor in {path.parent}: {_first_line(error)}"
+        return f"the state of step {step} is in {path}, and may be put in its place"
 
     def _rename(self, trainer: Trainer) -> None:
         if self._partial is None or self.path is None:
@@ -113,3 +134,7 @@ class LastCheckpoint(StepsOver, Checkpoint):
                 os.fsync(file.fileno())
             self._partial.replace(self.path)
         self._partial = None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

@@ -58,6 +58,8 @@ def provenance(trainer: Trainer, seed: int | None) -> dict[str, Any]:
         "precision": str(trainer.precision),
         "world_size": trainer.world_size,
         "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
         "seeds": {
             "seed_everything": seed,
             "split_seed": datamodule.split_seed,

@@ -3,13 +3,15 @@
 import time
 from typing import Any
 
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar, Timer
 from lightning.pytorch.loops.fetchers import _DataFetcher, _PrefetchDataFetcher
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.plugins.precision import DoublePrecision, MixedPrecision, Precision
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import SingleDeviceStrategy
+from torch import Tensor
+from torch.optim import Optimizer
 
 from grok_lightning.data.batches import Batch
 from grok_lightning.data.datamodule import ModularDataModule
@@ -52,6 +54,9 @@ class StepsOver:
     def pass_over(self, trainer: Trainer, batch: Batch) -> None:
         """See the batch of an update whose hooks are not called; ``trainer.global_step`` counts it already."""
 
+    def before_update(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer, loss: Tensor) -> None:
+        """See loss and gradients of an update whose hooks are not called, before clipping; may take them away."""
+
 
 class QuickEpochLoop(_TrainingEpochLoop):
     """Lightning's loop over the batches of an epoch, without its cost at steps where nothing is due.
@@ -89,22 +94,25 @@ class QuickEpochLoop(_TrainingEpochLoop):
         module = trainer.lightning_module
         steppers = [callback for callback in trainer.callbacks if isinstance(callback, StepsOver)]
         watching = [callback for callback in steppers if _definer(callback, "pass_over") is not StepsOver]
+        guards = [callback for callback in steppers if _definer(callback, "before_update") is not StepsOver]
         until = time.monotonic() + QUICK_SECONDS
         for _ in range(self._steps_before_the_next() - 1):
             batch = next(data_fetcher)[0]
             with trainer.precision_plugin.train_step_context():
                 loss = module.batch_loss(batch)[0]
-            self._update(module, loss)
+            self._update(module, loss, guards)
             self._count()
             for callback in watching:
                 callback.pass_over(trainer, batch)
             if time.monotonic() > until:
                 break
 
-    def _update(self, module: GrokModule, loss: Any) -> None:
+    def _update(self, module: GrokModule, loss: Tensor, guards: list[StepsOver]) -> None:
         trainer, optimizer = self.trainer, self.trainer.optimizers[0]
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's
+        for guard in guards:
+            guard.before_update(trainer, module, optimizer, loss)
         module.on_before_optimizer_step(optimizer)
         if trainer.gradient_clip_val:
             module.configure_gradient_clipping(

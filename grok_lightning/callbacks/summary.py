@@ -12,6 +12,8 @@ from rich.table import Table
 
 from grok_lightning.callbacks.checkpoint import LAST
 from grok_lightning.callbacks.grokking import Grokking
+from grok_lightning.callbacks.health import Health
+from grok_lightning.callbacks.numerics import Numerics
 from grok_lightning.callbacks.periodic import Periodic
 from grok_lightning.loggers.run_record import RunRecord
 from grok_lightning.loggers.screen import print_safely
@@ -73,12 +75,15 @@ class Summary(Callback):
     def _facts(self, trainer: Trainer) -> dict[str, Any]:
         seconds = max(time.perf_counter() - self._start, 1e-9)
         made = trainer.global_step - self._first_step
+        callbacks: list[Callback] = getattr(trainer, "callbacks")  # noqa: B009 - lightning sets it untyped
         return {
             "steps": trainer.global_step,
             "seconds": round(seconds, 3),
             "steps_per_second": round(made / seconds, 3),
             "evaluation_share": round(self._evaluation_seconds / seconds, 4),
             "diagnostics_share": self._shares(seconds),
+            "loss_spikes": next((d.spikes for d in self.diagnostics if isinstance(d, Health)), None),
+            "skipped_steps": next((c.skipped for c in callbacks if isinstance(c, Numerics)), 0),
             "clocks_steps": self.grokking.clocks().as_dict(),
             "thresholds": {
                 "mem": self.grokking.mem_threshold,
@@ -123,6 +128,9 @@ class Summary(Callback):
         for name, key in (("train", "train_full"), ("val", "val"), ("test", "test")):
             value = facts["final_acc"][key]
             table.add_row(f"final {name} accuracy", "no such pairs" if value is None else f"{value:.4f}")
+        if facts["loss_spikes"] or facts["skipped_steps"]:
+            spikes = "uncounted" if facts["loss_spikes"] is None else facts["loss_spikes"]
+            table.add_row("numerics", f"loss spikes: {spikes}, updates left out: {facts['skipped_steps']}")
         rate = f"{facts['steps_per_second']:.0f} steps/s, {facts['evaluation_share']:.1%} of it evaluation"
         table.add_row("time", f"{facts['seconds']:.1f} s, {rate}")
         table.add_row("diagnostics", _shares_line(facts["diagnostics_share"]))

@@ -1,5 +1,6 @@
 """Finds run directories and reads what a comparison needs; what cannot be used is named with the reason."""
 
+import contextlib
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,7 +83,8 @@ class Run:
 def find(paths: Iterable[Path | str]) -> tuple[list[Path], list[LeftOut]]:
     """Run directories among the paths and among their children.
 
-    Directories whose name begins with a dot are passed over in silence: sweeps keep their state there.
+    Directories whose name begins with a dot are passed over in silence: sweeps keep their state there, which says what
+    failed before it had a run directory.
 
     Raises:
         ConfigError: If a path does not exist.
@@ -106,7 +108,20 @@ def find(paths: Iterable[Path | str]) -> tuple[list[Path], list[LeftOut]]:
             left_out.append(LeftOut(str(path), f"is no run directory and holds none{hint}"))
         else:
             left_out += [LeftOut(str(p), "is no run directory") for p in inside if not _is_run(p)]
+        left_out += _never_begun(top)
     return list(found.values()), left_out
+
+
+def _never_begun(top: Path) -> list[LeftOut]:
+    """What a sweep in this directory could not start, or was refused, so that no run directory tells of it."""
+    found = []
+    for file in sorted((top / ".sweep" / "trials").glob("*.json")):
+        run = top / file.stem
+        with contextlib.suppress(UnusableError):
+            trial = _json(file)
+            if trial.get("status") == "failed" and not run.exists():
+                found.append(LeftOut(str(run), f"failed before it wrote anything: {trial.get('error')}"))
+    return found
 
 
 def _is_run(path: Path) -> bool:
@@ -185,7 +200,10 @@ def _settings(path: Path) -> Settings:
         raise UnusableError(f"config.yaml cannot be read ({type(error).__name__})") from None
     if not isinstance(content, dict) or not ({"model", "data"} & content.keys()):
         raise UnusableError("config.yaml is no configuration of a fit: it has neither model nor data")
-    return flatten(content)
+    try:
+        return flatten(content)
+    except (ValueError, RecursionError):  # an anchor inside itself is YAML
+        raise UnusableError("config.yaml holds a value that contains itself") from None
 
 
 def _json(path: Path) -> Mapping[str, Any]:

@@ -66,13 +66,21 @@ def cut(file: Path, step: int) -> tuple[int, set[str]]:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a file, complete or not at all; it is on the disk before it has its name."""
+    """Write a file, complete or not at all; it is on the disk before it has its name.
+
+    Raises:
+        OSError: With the file's name, which a full disk does not say.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _up_to(file: Path, step: int) -> list[tuple[bytes, dict[str, Any]]]:

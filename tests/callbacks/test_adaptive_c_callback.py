@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from short_run import Run, fit, net_after
+from short_run import fit, net_after
 from test_balance_callback import batches, frequencies, top
 
 from grok_lightning.optim.adaptive_c import next_c, set_c
@@ -56,18 +56,6 @@ def test_predicted_and_used_c_are_those_of_equation_24():
 def test_c_stays_up_to_the_start():
     run = fit(*EVERY, "--adaptive_c.start_step=15", steps=25)
     assert list(run.series("adaptive_c/used")) == [20]
-
-
-@pytest.mark.parametrize("flags", [[], ["--model.warmup_steps=17", "--model.optimizer=muon"]])
-def test_a_resumed_run_ends_as_if_it_had_not_stopped(cli, flags):
-    whole = fit(*EVERY, *flags, steps=30, run_id="whole")
-    part = fit(*EVERY, *flags, steps=13, run_id="part")
-    done = cli("fit", "--resume", part.path, "--trainer.max_steps", 30)
-    assert done.status == 0, done.err
-    part = Run(part.path)
-    assert all(torch.equal(w, part.weights[name]) for name, w in whole.weights.items())
-    assert part.series("adaptive_c/used") == whole.series("adaptive_c/used")
-    assert part.series("lr/embedding") == whole.series("lr/embedding")
 
 
 def test_the_transformer_and_low_rank_embeddings_adapt_too():

@@ -17,6 +17,7 @@ TWO_PHASES = [
 INTERVENTIONS = [
     "--data.sampler=entropy", "--data.sampler_gamma=1", "--adaptive_c.every_n_steps=5", "--model.gradient.grokfast=ema",
 ]  # fmt: skip
+BROKEN = ["--numerics.nonfinite=skip", "--model.optimizer=sgd", "--model.lr=1e30"]
 PLAIN = {"step", "_timestamp", "epoch"}
 
 
@@ -35,6 +36,8 @@ def logged():
         fit(*INTERVENTIONS, steps=10, run_id="interventions"),
         fit(*TWO_PHASES, steps=100, run_id="two_phases"),
     ]
+    with pytest.warns(match="is left out"):
+        runs.append(fit(*BROKEN, steps=3, run_id="broken"))
     return {key for run in runs for line in run.lines for key in line} - PLAIN
 
 

@@ -1,11 +1,14 @@
 """Health against the weights that a run leaves."""
 
+import json
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
-from short_run import fit, net_after
+from short_run import Run, arguments, fit, net_after
 
+from grok_lightning.__main__ import run as main
 from grok_lightning.data.datamodule import ModularDataModule
 
 EVERY = ["--health.every_n_steps", 10]
@@ -32,10 +35,12 @@ def test_collapse_and_norms():
 
 
 def test_nan_is_counted_and_said_once():
-    flags = ["--model.optimizer", "sgd", "--model.lr", "1e30", "--trainer.log_every_n_steps", 1]
+    flags = ["--model.optimizer", "sgd", "--model.lr", "3e38", "--model.c", 10, "--trainer.log_every_n_steps", 1]
+    flags += ["--numerics.nonfinite", "skip"]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        run = fit(*EVERY, *flags)
+        assert main(arguments(*EVERY, *flags)) == 1  # such weights are no checkpoint, but the record is kept
+    run = Run(Path("runs/x/run"))
     assert len([w for w in caught if str(w.message).startswith("health:")]) == 1
     last = run.group("health")[20]
     assert last["nonfinite_params"] > 0
@@ -43,4 +48,6 @@ def test_nan_is_counted_and_said_once():
     losses = run.series("train/loss")
     assert last["loss_spikes"] == sum(not abs(loss) < float("inf") for loss in losses.values())
     assert last["loss_spikes"] > 10
+    summary = json.loads((run.path / "summary.json").read_text())
+    assert summary["loss_spikes"] == last["loss_spikes"]
     assert run.group("health")[0]["loss_spikes"] == 0

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from short_run import Run, fit, net_after
+from short_run import fit, net_after
 from torch.nn.functional import cross_entropy
 
 from grok_lightning.data.datamodule import ModularDataModule
@@ -25,26 +25,6 @@ def test_probabilities_come_from_the_gradients_of_the_batches():
         found = run.series("sampler/token_probability")[step + 1]
         assert found == pytest.approx((L.square() / 1e-3).softmax(0).tolist(), rel=1e-4)
         data.bounds.bounds = L
-
-
-def test_a_resumed_run_ends_as_if_it_had_not_stopped(cli):
-    whole = fit(*FLAGS, steps=30, run_id="whole")
-    part = fit(*FLAGS, steps=13, run_id="part")
-    done = cli("fit", "--resume", part.path, "--trainer.max_steps", 30)
-    assert done.status == 0, done.err
-    part = Run(part.path)
-    assert all(torch.equal(w, part.weights[name]) for name, w in whole.weights.items())
-    assert part.series("sampler/token_probability") == whole.series("sampler/token_probability")
-
-
-@pytest.mark.parametrize("sampler", ["replacement", "balanced"])
-def test_other_samplers_resume_too(cli, sampler):
-    flags = [f"--data.sampler={sampler}", "--trainer.val_check_interval=10"]
-    whole = fit(*flags, steps=30, run_id="whole")
-    part = fit(*flags, steps=13, run_id="part")
-    assert cli("fit", "--resume", part.path, "--trainer.max_steps", 30).status == 0
-    part = Run(part.path)
-    assert all(torch.equal(w, part.weights[name]) for name, w in whole.weights.items())
 
 
 @pytest.mark.parametrize("flags", [["--model.embedding.rank=2"], ["--model.embedding.inputs=one_hot"]])

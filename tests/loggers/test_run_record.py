@@ -51,3 +51,14 @@ def test_names_stay_inside_the_root(name):
 def test_check_makes_nothing():
     RunRecord("deep/er", "x", "one").check()
     assert not Path("deep").exists()
+
+
+def test_of_two_that_find_no_directory_one_gets_it():
+    one, other = (RunRecord("runs", "x", "one") for _ in range(2))
+    for record in (one, other):
+        record.check()
+    one.write("config.yaml", "first")
+    with pytest.raises(ConfigError, match="exists and is not written over"):
+        other.write("config.yaml", "second")
+    assert Path("runs/x/one/config.yaml").read_text() == "first"
+    one.finalize("success")

@@ -17,6 +17,7 @@ from rich.console import Console
 from short_run import OFF
 from tiny_sweep import make_source, make_sweep, parameters_of
 
+from grok_lightning.compare.runs import LeftOut, find
 from grok_lightning.errors import ConfigError
 from grok_lightning.sweep.job import main, read_options
 from grok_lightning.sweep.table import Progress, last_values
@@ -68,6 +69,10 @@ def test_a_sweep_with_a_failing_run_from_start_to_end(capsys):
         config = yaml.safe_load((run / "config.yaml").read_text())
         assert config["model"]["init_args"]["c"] == c
         assert config["trainer"]["default_root_dir"] == str(run)
+    found, left_out = find(["runs/tiny"])  # what compare will say of it
+    assert len(found) == 2
+    reason = "failed before it wrote anything: model.c = 0.0: must be greater than 0 and finite"
+    assert left_out == [LeftOut(f"runs/tiny/{by_c[0]['hash']}", reason)]
     made = {path: path.stat().st_mtime_ns for path in Path("runs").rglob("*/summary.json")}
 
     assert main(command) == 1  # everything has been run; the failure is told again
