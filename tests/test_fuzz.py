@@ -129,7 +129,7 @@ def test_report_reads_any_file(whole):
         status, err = told("report", spoilt, "--out", "page")
         assert one_line(status, err), err
 
-    with_spoilt(whole, 150, check)
+    with_spoilt(whole, 60, check)
 
 
 @some_and_many(8, 1000)
