@@ -58,7 +58,7 @@ def stop_often(words, run, n, generator, longest):
         if status is None:
             return
         expected = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 143, signal.SIGINT: 130}[signum]
-        assert status == expected
+        assert status == expected, (signum, status)
         words = ["fit", "--resume", run]
     complete(words)
 
