@@ -350,8 +350,10 @@ def test_a_reader_that_goes_away_is_no_failure():
 
 @pytest.mark.parametrize(
     "setting",
-    [{"WANDB_API_KEY": "bad", "WANDB_BASE_URL": "http://127.0.0.1:9"}, {"WANDB_MODE": "garbage"}],
-    ids=["key", "mode"],
+    [
+        pytest.param({"WANDB_API_KEY": "bad", "WANDB_BASE_URL": "http://127.0.0.1:9"}, id="key"),
+        pytest.param({"WANDB_MODE": "garbage"}, id="mode", marks=pytest.mark.slow),
+    ],
 )
 def test_a_malformed_wandb_setting_does_not_stop_training(monkeypatch, setting):
     monkeypatch.delenv("WANDB_MODE")
@@ -363,6 +365,7 @@ def test_a_malformed_wandb_setting_does_not_stop_training(monkeypatch, setting):
     assert [line["step"] for line in metrics(runs()[0]) if metric_keys.acc("val") in line] == [0, 20, 40]
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_costs_the_timeout_and_no_data(monkeypatch):
     monkeypatch.delenv("WANDB_MODE")
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -94,6 +94,7 @@ def shipped(name, **changes):
     return sweep
 
 
+@pytest.mark.slow
 def test_two_runs(wandb, stub):
     varied = {"model.c": {"values": [1, 10]}, "seed_everything": {"values": [3]}}
     done, sweep = start(wandb, stub, shipped("c", parameters=varied))

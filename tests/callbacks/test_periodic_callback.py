@@ -96,6 +96,7 @@ def test_the_written_defaults_are_the_defaults():
 
 
 @pytest.mark.ddp
+@pytest.mark.slow  # test_hvp.py has the sum over processes among the fast ones
 def test_two_processes_measure_what_one_does():
     flags = [
         "--hessian.every_n_steps=2", "--hessian.blocks=[E,W,rest,all]", "--hessian.dtype=float64", "--hessian.tol=1e-8",
