@@ -162,10 +162,11 @@ def _load_npz(path: Path, needed: list[str]) -> dict[str, "NDArray[Any]"]:
     try:
         if not zipfile.is_zipfile(path):  # np.load would also take a single array, or try a pickle
             raise ConfigError(f"{path}: cannot be read as NPZ: it is no archive of arrays")
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here: numpy leaves a file open whose archive turns out to be broken.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             _check_names(path, needed, file.files)
             return {name: file[name] for name in needed}
     except ConfigError:
         raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # damaged archives raise whatever zipfile, zlib and numpy come across
         raise ConfigError(f"{path}: cannot be read as NPZ: {error}") from None

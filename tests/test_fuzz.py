@@ -7,15 +7,19 @@ import shutil
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from short_run import OFF, fit
 
 from grok_lightning.__main__ import run
+from grok_lightning.audit_sources import Source, read_series
 from grok_lightning.errors import ConfigError
 from grok_lightning.refusals import read_checkpoint
+from grok_lightning.sweep.spec import read_sweep
 
 FILES = ("metrics.jsonl", "summary.json", "config.yaml", "provenance.json")
 ODD = [
@@ -144,7 +148,7 @@ def test_resuming_reads_any_file(whole, n):
     with_spoilt(whole, n, check)
 
 
-@some_and_many(300, 5000)
+@some_and_many(1000, 10_000)
 def test_a_spoilt_checkpoint_is_refused_or_whole(whole, n):
     content = (whole[0] / "checkpoints" / "last.ckpt").read_bytes()
     weights = torch.load(io.BytesIO(content), weights_only=True, map_location="meta")["state_dict"].keys()
@@ -155,6 +159,45 @@ def test_a_spoilt_checkpoint_is_refused_or_whole(whole, n):
         Path("spoilt.ckpt").write_bytes(spoil(content, how, at, "x", mask))
         with contextlib.suppress(ConfigError):
             assert read_checkpoint("spoilt.ckpt")["state_dict"].keys() == weights
+
+    property_()
+
+
+def csv_file():
+    lines = [f"{10 * i},{i % 3},{i / 30},{50 - i}" for i in range(30)]
+    return "\n".join(["step,seed,acc,rank", *lines]).encode()
+
+
+def npz_file():
+    steps = np.arange(0, 300, 10)
+    np.savez("whole.npz", step=steps, acc=steps / 300 + np.zeros((2, 1)), rank=50 - steps / 10 + np.zeros((2, 1)))
+    return Path("whole.npz").read_bytes()
+
+
+READERS = {
+    "csv": (csv_file, lambda path: read_series(path, Source(seed="seed"))),
+    "npz": (npz_file, lambda path: read_series(path, Source())),
+    "yaml": (lambda: (ROOT / "sweeps" / "c_random.yaml").read_bytes(), read_sweep),
+}
+
+
+@some_and_many(500, 20_000)
+@pytest.mark.parametrize("kind", READERS)
+def test_readers_refuse_or_read(kind, n):
+    make, read = READERS[kind]
+    content, path = make(), Path(f"spoilt.{kind}")
+    read_whole = path.write_bytes(content) and read(path)
+    assert read_whole
+
+    @fuzz(n)
+    @given(damage())
+    def property_(broken):
+        _, how, at, text, mask = broken
+        path.write_bytes(spoil(content, how, at, text, mask) or b"")
+        with contextlib.suppress(ConfigError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            read(path)
+        assert not Path("owned").exists()
 
     property_()
 

@@ -131,6 +131,8 @@ def _mapping(path: Path, text: str) -> dict[str, Any]:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not YAML: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{path}: holds a value that contains itself, or nests too deep") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: must be a mapping with method, command and parameters")
     return content
