@@ -93,10 +93,12 @@ def _check_config(path: Path) -> None:
     """Say which file is at fault; jsonargparse speaks of a string."""
     import yaml
 
+    from grok_lightning import yaml_files
+
     if not path.is_file():
         raise ConfigError(f"config = {str(path)!r}: {'is not a file' if path.exists() else 'there is no such file'}")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml_files.parse(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = str(error).replace('in "<unicode string>", ', "")
         raise ConfigError(f"config = {str(path)!r}: is not YAML: {reason}") from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from grok_lightning import yaml_files
 from grok_lightning.compare.settings import Settings, flatten
 from grok_lightning.errors import ConfigError
 from grok_lightning.records import METRICS, Arrays, Columns, arrays, columns, read_jsonl, read_text
@@ -112,7 +113,7 @@ def _mapping(path: Path) -> Mapping[str, Any]:
         return {}
     text = read_text(path)
     try:
-        content = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
+        content = yaml_files.parse(text) if path.suffix == ".yaml" else json.loads(text)
     except (yaml.YAMLError, ValueError) as error:
         kind = "YAML" if path.suffix == ".yaml" else "JSON"
         raise ConfigError(f"{path}: is not {kind}: {' '.join(str(error).split())}") from None

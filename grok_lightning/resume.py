@@ -79,11 +79,13 @@ def split(arguments: list[str]) -> tuple[list[str], Resumed | None]:
 def _read(path: Path, extended: bool) -> Resumed:
     import yaml
 
+    from grok_lightning import yaml_files
+
     config = path / "config.yaml"
     if not config.is_file():
         raise ConfigError(f"resume = {str(path)!r}: is no run directory, it holds no config.yaml")
     try:
-        content = yaml.safe_load(config.read_text(encoding="utf-8"))
+        content = yaml_files.parse(config.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"resume = {str(path)!r}: config.yaml cannot be read: {error}") from None
     try:

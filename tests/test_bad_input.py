@@ -184,3 +184,22 @@ def test_a_users_task_that_raises_keeps_its_traceback(cli):
     )
     with pytest.raises(Exception, match="nonsense"):  # the user's own bug is theirs to see
         cli("fit", "--config", ADDITION, "--data.task", "raising_task.Raising")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("model: &a {b: *a}", "a value contains itself"),
+        ("data: {p: &a [*a]}", "a value contains itself"),
+        ("model: " + "[" * 3000, "nests too deep"),
+        ("data: {p: 2026-13-45}", "month must be in 1..12"),
+    ],
+)
+@pytest.mark.parametrize("job", ["fit", "sweep"])
+def test_yaml_that_is_no_setting(cli, tmp_path, job, text, reason):
+    (tmp_path / "odd.yaml").write_text(text)
+    done = cli("fit", "--config", "odd.yaml") if job == "fit" else cli("sweep", "odd.yaml")
+    assert done.status == 2
+    assert "odd.yaml" in done.err
+    assert reason in done.err
+    assert len(done.err.splitlines()) == 1

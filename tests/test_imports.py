@@ -70,6 +70,7 @@ def test_no_file_is_left_out_of_the_rules():
         "refusals",
         "resume",
         "slurm",
+        "yaml_files",
         "compare",
         "sweep",
         "report",

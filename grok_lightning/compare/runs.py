@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from grok_lightning import yaml_files
 from grok_lightning.compare.clocks import Clocks, Definition, UnusableError, read_clocks, recorded_definition
 from grok_lightning.compare.settings import SEEDS, Settings, Value, flatten
 from grok_lightning.errors import ConfigError
@@ -195,15 +196,12 @@ def _settings(path: Path) -> Settings:
     if not path.exists():
         raise UnusableError("no config.yaml: its settings are unknown")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml_files.parse(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise UnusableError(f"config.yaml cannot be read ({type(error).__name__})") from None
     if not isinstance(content, dict) or not ({"model", "data"} & content.keys()):
         raise UnusableError("config.yaml is no configuration of a fit: it has neither model nor data")
-    try:
-        return flatten(content)
-    except (ValueError, RecursionError):  # an anchor inside itself is YAML
-        raise UnusableError("config.yaml holds a value that contains itself") from None
+    return flatten(content)
 
 
 def _json(path: Path) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from grok_lightning import yaml_files
 from grok_lightning.errors import ConfigError, require
 from grok_lightning.records import read_text
 from grok_lightning.sweep.command import COMMAND_EXAMPLE, Command, read_command
@@ -127,12 +128,10 @@ def read_sweep(path: Path) -> Sweep:
 
 def _mapping(path: Path, text: str) -> dict[str, Any]:
     try:
+        content = yaml_files.parse(text)
         _refuse_twice(yaml.compose(text, Loader=yaml.SafeLoader))
-        content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not YAML: {error}") from error
-    except RecursionError:
-        raise ConfigError(f"{path}: holds a value that contains itself, or nests too deep") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: must be a mapping with method, command and parameters")
     return content
