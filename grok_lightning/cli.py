@@ -1,7 +1,10 @@
 """The ``fit``, ``validate``, ``test`` and ``predict`` jobs: LightningCLI over the project's classes."""
 
+import importlib
+import inspect
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +16,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
+from grok_lightning.arguments import Discards, with_data
 from grok_lightning.callbacks.adaptive_c import AdaptiveC
 from grok_lightning.callbacks.balance import Balance
 from grok_lightning.callbacks.checkpoint import LastCheckpoint
@@ -31,6 +35,7 @@ from grok_lightning.callbacks.summary import Summary
 from grok_lightning.callbacks.token_bounds import ObserveTokens
 from grok_lightning.callbacks.two_phase import TwoPhase
 from grok_lightning.data.datamodule import ModularDataModule
+from grok_lightning.data.table import SIZES, TableDataModule
 from grok_lightning.errors import ConfigError
 from grok_lightning.loggers.run_record import RunRecord
 from grok_lightning.loggers.wandb_run import WandbRun
@@ -40,11 +45,8 @@ from grok_lightning.modules.transformer import Transformer
 from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer, take_up
 from grok_lightning.resume import Resumed
 
-# The models' bare names resolve once imported.
-__all__ = ["EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "Transformer", "main", "resolver"]
-
-LINKED = ("vocab_size", "n_classes")
-"""Arguments of every model that the data decides."""
+# The bare names of models and data resolve once imported.
+__all__ = ["EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "ModularDataModule", "Transformer", "main", "resolver"]
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     "max_steps": 3000,
@@ -58,26 +60,12 @@ TRAINER_DEFAULTS: dict[str, Any] = {
 }
 
 
-class _Discards(logging.Handler):
-    """Hears jsonargparse say, at debug level only, that a change of model class made it drop arguments."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        ours = "class_path change from 'grok_lightning.modules" in message and ".base.GrokModule' to" not in message
-        if "discarding init_args" in message and ours:
-            self.messages.append(message)
-
-
 class GrokCLI(LightningCLI):
     """LightningCLI with the project's callbacks, run record and refusals."""
 
     def __init__(self, args: Sequence[str] | None, parse_only: bool = False, resumed: Resumed | None = None) -> None:
         self.parse_only, self.resumed = parse_only, resumed
-        self.discards = _Discards()
+        self.discards = Discards()
         self.summary: Summary | None = None
         logger = logging.getLogger("grok_lightning.arguments")
         logger.handlers, logger.propagate = [self.discards], False
@@ -85,7 +73,7 @@ class GrokCLI(LightningCLI):
         parser: dict[str, Any] = {"exit_on_error": False, "logger": logger}
         super().__init__(
             GrokModule,
-            ModularDataModule,
+            TableDataModule,
             save_config_callback=SaveRun,
             save_config_kwargs={"save_to_log_dir": False, "resumed": resumed},
             trainer_defaults=TRAINER_DEFAULTS,
@@ -94,6 +82,7 @@ class GrokCLI(LightningCLI):
             | {"prog": "python -m grok_lightning"}
             | {name: dict(parser) for name in self.subcommands()},
             subclass_mode_model=True,
+            subclass_mode_data=True,
             auto_configure_optimizers=False,  # an --optimizer flag would replace the parameter groups, and c with them
             args=None if args is None else list(args),
         )
@@ -107,23 +96,29 @@ class GrokCLI(LightningCLI):
             parser.add_lightning_class_args(diagnostic, diagnostic.group)
         parser.add_lightning_class_args(AdaptiveC, AdaptiveC.group)
         parser.add_class_arguments(RunRecord, "record")
-        for name in LINKED:
-            parser.link_arguments(f"data.{name}", f"model.init_args.{name}", apply_on="instantiate")
+        for name in SIZES:  # those that a model does not take are passed over
+            size = partial(self._size, name)
+            parser.link_arguments("data", f"model.init_args.{name}", compute_fn=size, apply_on="instantiate")
+
+    def _size(self, name: str, data: TableDataModule) -> int | None:
+        """What the data say of an argument of the model, if it has such an argument."""
+        module, _, model = self.config[self.subcommand].model.class_path.rpartition(".")
+        arguments = inspect.signature(getattr(importlib.import_module(module), model)).parameters
+        return data.size(name) if name in arguments else None
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse, and refuse a change of model that would silently drop settings made before it."""
-        self.config = parser.parse_args(args)
+        self.config = parser.parse_args(args if args is None else with_data(args))
         config = self.config[self.config.subcommand]
         model = config.model
         check_seed(config.seed_everything)
         check_trainer(config.trainer)
         if config.ckpt_path is None and self.config.subcommand != "fit":
             raise ConfigError(f"ckpt_path is missing: {self.config.subcommand} needs the weights of a checkpoint")
-        for name in LINKED:
+        for name in SIZES:
             if model is not None and model.init_args.get(name) is not None:
                 raise ConfigError(f"model.{name} = {model.init_args[name]}: comes from the data and cannot be set")
-        if self.discards.messages:
-            raise ConfigError(f"model: {self.discards.messages[0]} Give a config that sets only what this model takes")
+        self.discards.refuse()
 
     def resolve(self, arguments: Sequence[str]) -> dict[str, Any]:
         """The configuration that ``JOB options…`` describes, as plain mappings; nothing is built or run."""
@@ -208,11 +203,7 @@ class GrokCLI(LightningCLI):
     def predict(self, **kwargs: Any) -> None:
         """Print the prediction of every pair as CSV."""
         batches: list[Any] = self.trainer.predict(**{**kwargs, "return_predictions": True}) or []
-        predictions = torch.cat(batches)
-        table = self.datamodule.table
-        lines = ["a,b,label,prediction"]
-        columns = (table.tokens[:, 0], table.tokens[:, 2], table.labels, predictions.cpu())
-        lines += [",".join(map(str, row)) for row in torch.stack(columns, dim=1).tolist()]
+        lines = self.datamodule.prediction_lines(torch.cat(batches).cpu())
         print("\n".join(lines))
 
     def before_fit(self) -> None:

@@ -76,13 +76,11 @@ def _own(arguments: list[str]) -> int:
 
 def _lightning(arguments: list[str]) -> int:
     from grok_lightning import resume
+    from grok_lightning.arguments import config_files
 
     arguments, resumed = resume.split(arguments)
-    for flag, value in zip(arguments, [*arguments[1:], ""], strict=True):
-        if flag in ("--config", "-c"):
-            _check_config(Path(value))
-        elif flag.startswith("--config="):
-            _check_config(Path(flag.removeprefix("--config=")))
+    for file in config_files(arguments):
+        _check_config(Path(file))
     from grok_lightning.cli import main
 
     main(arguments, resumed)

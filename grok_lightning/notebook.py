@@ -18,7 +18,7 @@ from grok_lightning.numerics.spectra import rank_summary, singular_values
 from grok_lightning.recorded import RecordedRun, load_run
 
 if TYPE_CHECKING:
-    from grok_lightning.data.datamodule import ModularDataModule
+    from grok_lightning.data.table import TableDataModule
     from grok_lightning.nets.base import Net
 
 __all__ = [
@@ -131,10 +131,10 @@ def load_net(path: Path | str) -> "Net":
     return module.net.eval()
 
 
-def load_data(path: Path | str) -> "ModularDataModule":
-    """The table of pairs of a run and its split, made again from ``config.yaml``.
+def load_data(path: Path | str) -> "TableDataModule":
+    """The data of a run and their split, made again from ``config.yaml``.
 
-    ``data.table.tokens[data.rows("train_full")]`` are the training pairs; ``val`` and ``test`` are the others.
+    ``data.inputs[data.rows("train_full")]`` are the training rows; ``val`` and ``test`` are the others.
 
     Args:
         path: The run directory.
@@ -142,17 +142,19 @@ def load_data(path: Path | str) -> "ModularDataModule":
     Raises:
         ConfigError: If the configuration does not say, or names what cannot be imported.
     """
-    from grok_lightning.data.datamodule import ModularDataModule
+    from grok_lightning.data.table import TableDataModule
+    from grok_lightning.resume import with_class
 
-    run = load_run(path)
-    settings = run.config.get("data")
-    if not isinstance(settings, Mapping):
+    config = with_class(load_run(path).config)
+    if not isinstance(config.get("data"), Mapping):
         raise ConfigError(f"run = {str(path)!r}: its config.yaml names no data")
-    settings = dict(settings)
+    cls, settings = _class_of(config["data"], "data")
+    require(isinstance(cls, type) and issubclass(cls, TableDataModule), "data", cls, "must be a TableDataModule")
     if isinstance(settings.get("task"), Mapping):
-        cls, arguments = _class_of(settings["task"], "data.task")
-        settings["task"] = cls(**arguments)
-    return ModularDataModule(**settings)
+        task, arguments = _class_of(settings["task"], "data.task")
+        settings["task"] = task(**arguments)
+    data: TableDataModule = cls(**settings)
+    return data
 
 
 def _class_of(stated: object, name: str) -> tuple[Any, dict[str, Any]]:

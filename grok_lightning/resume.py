@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grok_lightning.arguments import MODULAR
 from grok_lightning.errors import ConfigError
 
 FREE = (
@@ -111,14 +112,22 @@ def check_same(run: Resumed, config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: On the first setting that differs and is not one of :data:`FREE`.
     """
-    old, new = dict(_flat(run.config)), dict(_flat(config))
+    old, new = dict(_flat(with_class(run.config))), dict(_flat(config))
     for key in sorted(old.keys() | new.keys()):
         free = any(key == name or key.startswith(f"{name}.") for name in FREE)
         if not free and old.get(key) != new.get(key):
-            field = key.replace("model.init_args.", "model.")
+            field = key.replace(".init_args.", ".")
             raise ConfigError(
                 f"{field} = {new.get(key)!r}: the run was started with {old.get(key)!r}, which resuming keeps"
             )
+
+
+def with_class(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration whose data name their class; up to 0.1 there was one, which files leave out."""
+    data = config.get("data")
+    if not isinstance(data, Mapping) or "class_path" in data:
+        return config
+    return {**config, "data": {"class_path": MODULAR, "init_args": dict(data)}}
 
 
 def check_longer(run: Resumed, step: int, max_steps: int) -> None:

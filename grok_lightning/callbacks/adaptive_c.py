@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 
 from grok_lightning import metric_keys
+from grok_lightning.callbacks.lookup import datamodule_of
 from grok_lightning.callbacks.stepping import StepsOver
 from grok_lightning.callbacks.token_counter import TokenCounter
 from grok_lightning.data.batches import Batch
@@ -68,6 +69,9 @@ class AdaptiveC(StepsOver, Callback):
         if _matrices(pl_module.net) is None:
             kind = type(pl_module.net).__name__
             raise ConfigError(f"adaptive_c.every_n_steps = {self.every_n_steps}: {kind} has no trained embedding")
+        if (data := datamodule_of(trainer)).n_symbols is None:
+            kind = type(data).__name__
+            raise ConfigError(f"adaptive_c.every_n_steps = {self.every_n_steps}: the inputs of {kind} are no tokens")
         self.c = pl_module.recipe.c
         self._counter = TokenCounter(trainer)
 

@@ -71,7 +71,7 @@ class Fourier(Periodic):
 
     def _progress(self, trainer: Trainer, pl_module: LightningModule, norms: Tensor) -> dict[str, float]:
         data, net = datamodule_of(trainer), net_of(pl_module)
-        tokens, labels = pairs(trainer, torch.arange(len(data.table.labels)))
+        tokens, labels = pairs(trainer, torch.arange(len(data.labels)))
         train = torch.zeros(len(labels), dtype=torch.bool)
         train[data.rows("train_full")] = True
         logits = torch.cat(list(logits_by_chunk(trainer, net, tokens)))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from grok_lightning import metric_keys
 from grok_lightning.callbacks.lookup import datamodule_of
-from grok_lightning.data.datamodule import ModularDataModule
+from grok_lightning.data.table import TableDataModule
 from grok_lightning.errors import ConfigError, require
 from grok_lightning.loggers.at_step import log_at_step
 from grok_lightning.modules.base import GrokModule
@@ -52,7 +52,7 @@ class Grokking(Callback):
         self.steps: list[int] = []
         self.accuracies: dict[str, list[float]] = {part: [] for part in metric_keys.PARTS}
 
-    def resolve_part(self, datamodule: ModularDataModule) -> None:
+    def resolve_part(self, datamodule: TableDataModule) -> None:
         """Settle which unseen pairs T_grok reads.
 
         Raises:

@@ -8,7 +8,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 
 from grok_lightning import metric_keys
-from grok_lightning.callbacks.lookup import CHUNK, datamodule_of, labelled_blocks, logits_by_chunk, net_of, pairs
+from grok_lightning.callbacks.lookup import chunk_rows, datamodule_of, labelled_blocks, logits_by_chunk, net_of, pairs
 from grok_lightning.callbacks.periodic import Periodic, Values
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.numerics.health import (
@@ -69,9 +69,10 @@ class Health(Periodic):
     def measure(self, trainer: Trainer, pl_module: LightningModule) -> Values:
         """One forward over the training set."""
         net = net_of(pl_module)
-        tokens, labels = pairs(trainer, datamodule_of(trainer).rows("train_full"))
-        sums = torch.zeros(3, device=tokens.device)
-        for logits, chunk in zip(logits_by_chunk(trainer, net, tokens), torch.split(labels, CHUNK), strict=True):
+        tokens, labels = pairs(trainer, datamodule_of(trainer).measured_rows())
+        sums, rows = torch.zeros(3, device=tokens.device), chunk_rows(labels)
+        chunks = torch.split(labels, rows)
+        for logits, chunk in zip(logits_by_chunk(trainer, net, tokens, rows), chunks, strict=True):
             means = torch.stack([softmax_collapse_fraction(logits, chunk), logit_norm(logits)])
             sums += torch.cat([means * len(chunk), nonfinite_count([logits]).to(sums)[None]])
         collapse, norm, bad = (sums / torch.tensor([len(labels), len(labels), 1], device=sums.device)).tolist()

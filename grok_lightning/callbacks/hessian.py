@@ -93,7 +93,7 @@ class Hessian(Periodic):
 
     def measure(self, trainer: Trainer, pl_module: LightningModule) -> Values:
         """One graph for all blocks, one solve per block."""
-        net, rows = net_of(pl_module), self._rows(datamodule_of(trainer).rows("train_full"))
+        net, rows = net_of(pl_module), self._rows(datamodule_of(trainer).measured_rows())
         have = labelled_blocks(net)
         tokens, labels = pairs(trainer, rows[trainer.global_rank :: trainer.world_size])
         blocks = [block for block in dict.fromkeys(self.blocks) if block in have or block == ALL]

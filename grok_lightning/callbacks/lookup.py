@@ -6,7 +6,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from grok_lightning.data.datamodule import ModularDataModule
+from grok_lightning.data.table import TableDataModule
 from grok_lightning.metric_keys import BLOCK_LABELS
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.nets.base import Blocks, Net
@@ -14,13 +14,18 @@ from grok_lightning.numerics.quiet import undisturbed
 from grok_lightning.optim.losses import Loss
 
 CHUNK = 2048
-"""Rows per forward; on a CPU their activations stay in the cache."""
+"""Predictions per forward; on a CPU their activations stay in the cache."""
 
 
-def datamodule_of(trainer: Trainer) -> ModularDataModule:
+def chunk_rows(labels: Tensor) -> int:
+    """Rows per forward, at least one, where a row has as many labels as the shape (N, …) of ``labels`` says."""
+    return max(1, CHUNK // max(1, labels[:1].numel()))
+
+
+def datamodule_of(trainer: Trainer) -> TableDataModule:
     """The datamodule of the run."""
     datamodule = getattr(trainer, "datamodule")  # noqa: B009 - lightning sets it untyped
-    assert isinstance(datamodule, ModularDataModule)
+    assert isinstance(datamodule, TableDataModule)
     return datamodule
 
 
@@ -42,14 +47,13 @@ def labelled_blocks(net: Net) -> Blocks:
 
 
 def pairs(trainer: Trainer, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens (n, 4) and labels (n,) of rows of the table, on the device of the run."""
-    table, device = datamodule_of(trainer).table, trainer.strategy.root_device
-    return table.tokens[rows].to(device), table.labels[rows].to(device)
+    """Inputs and labels of rows of the data, on the device of the run."""
+    return datamodule_of(trainer).on_device(rows)
 
 
-def logits_by_chunk(trainer: Trainer, net: Net, tokens: Tensor) -> Iterator[Tensor]:
-    """Logits in the precision of the run, at most :data:`CHUNK` rows at a time, without gradients."""
-    for chunk in torch.split(tokens, CHUNK):
+def logits_by_chunk(trainer: Trainer, net: Net, tokens: Tensor, rows: int = CHUNK) -> Iterator[Tensor]:
+    """Logits in the precision of the run, at most so many rows at a time, without gradients."""
+    for chunk in torch.split(tokens, rows):
         with torch.no_grad(), undisturbed(net, tokens.device), trainer.precision_plugin.forward_context():
             logits = net(chunk)
         yield logits

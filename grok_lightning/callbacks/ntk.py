@@ -41,7 +41,7 @@ class NTK(Periodic):
 
     def measure(self, trainer: Trainer, pl_module: LightningModule) -> Values:
         """One kernel per block."""
-        net, train = net_of(pl_module), datamodule_of(trainer).rows("train_full")
+        net, train = net_of(pl_module), datamodule_of(trainer).measured_rows()
         chosen = torch.randperm(len(train), generator=torch.Generator().manual_seed(self.seed))[: self.n_probe]
         kernels = ntk_gram(net, pairs(trainer, train[chosen])[0], labelled_blocks(net))
         kernels["all"] = torch.stack(list(kernels.values())).sum(0)  # the kernels of disjoint blocks add up

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from grok_lightning.data.batches import Batch
-from grok_lightning.data.datamodule import ModularDataModule
+from grok_lightning.data.table import TableDataModule
 from grok_lightning.modules.base import GrokModule
 
 QUICK_SECONDS = 0.2
@@ -42,6 +42,10 @@ MODULE_HOOKS = (
     "transfer_batch_to_device",
 )
 """What a subclass of the module may override to see every step."""
+
+
+DATA_HOOKS = ("on_before_batch_transfer", "on_after_batch_transfer", "transfer_batch_to_device")
+"""What a subclass of the datamodule may override to see every batch."""
 
 
 class StepsOver:
@@ -80,7 +84,8 @@ class QuickEpochLoop(_TrainingEpochLoop):
             trainer.num_training_batches != float("inf")
             and isinstance(data_fetcher, _PrefetchDataFetcher)
             and type(trainer.strategy) is SingleDeviceStrategy
-            and type(trainer.datamodule) is ModularDataModule
+            and isinstance(trainer.datamodule, TableDataModule)
+            and not _overrides(trainer.datamodule, TableDataModule, DATA_HOOKS)
             and trainer.accumulate_grad_batches == 1
             and not trainer.should_stop
             and isinstance(trainer.profiler, PassThroughProfiler)

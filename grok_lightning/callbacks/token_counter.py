@@ -20,7 +20,9 @@ class TokenCounter:
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
-        self._meter = BalanceMeter(datamodule_of(trainer).table.n_symbols, trainer.strategy.root_device)
+        n_symbols = datamodule_of(trainer).n_symbols
+        assert n_symbols is not None  # whoever counts has asked
+        self._meter = BalanceMeter(n_symbols, trainer.strategy.root_device)
         self._tokens: list[Tensor] = []  # of the micro-batches of one step
         self._steps: list[Tensor] = []  # of whole steps, not yet counted
         self.step = 0
@@ -51,4 +53,4 @@ class TokenCounter:
             return tokens
         data = datamodule_of(self._trainer)
         rows = data.batch_order().rows(self._trainer.fit_loop.total_batch_idx)
-        return data.table.tokens[data.rows("train_full")[rows]].to(tokens.device)
+        return data.inputs[data.rows("train_full")[rows]].to(tokens.device)

@@ -6,7 +6,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 
 from grok_lightning import metric_keys
-from grok_lightning.callbacks.lookup import CHUNK, datamodule_of, labelled_blocks, net_of, pairs
+from grok_lightning.callbacks.lookup import chunk_rows, datamodule_of, labelled_blocks, net_of, pairs
 from grok_lightning.callbacks.periodic import Periodic, Values
 from grok_lightning.errors import require
 from grok_lightning.loggers.at_step import log_at_step
@@ -41,10 +41,10 @@ class TwoPhase(Periodic):
         """One gradient over the training set."""
         assert isinstance(pl_module, GrokModule)
         net = net_of(pl_module)
-        tokens, labels = pairs(trainer, datamodule_of(trainer).rows("train_full"))
+        tokens, labels = pairs(trainer, datamodule_of(trainer).measured_rows())
         params = dict(net.named_parameters())
         blocks = labelled_blocks(net) | {"all": list(params)}
-        gradients = gradient_norms(net, tokens, labels, blocks, CHUNK, pl_module.loss)
+        gradients = gradient_norms(net, tokens, labels, blocks, chunk_rows(labels), pl_module.loss)
         grad, weight = gradients["all"], float(block_norms(params, {"all": list(params)})["all"])
         self._history.append((trainer.global_step, grad, weight))
         recipe = pl_module.recipe

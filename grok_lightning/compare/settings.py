@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from grok_lightning.arguments import MODULAR
 from grok_lightning.errors import ConfigError
 
 Value = bool | int | float | str | tuple[Any, ...] | None
@@ -55,11 +56,13 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Value]:
     """Dotted names of a configuration.
 
     A class with arguments, ``model: {class_path: X, init_args: {c: 10}}``, gives ``model: X`` and ``model.c: 10``.
-    Nulls are left out; a list is one value.
+    The class of data is left out where it is modular arithmetic. Nulls are left out; a list is one value.
     """
     found: dict[str, Value] = {}
     for key, value in config.items():
         _walk(str(key), value, found)
+    if found.get("data") == MODULAR:  # which files leave out
+        del found["data"]
     return found
 
 

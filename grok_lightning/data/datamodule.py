@@ -1,19 +1,19 @@
-"""The one datamodule behind all models."""
+"""Modular arithmetic as data: all pairs of a binary operation."""
 
 from typing import Any, Literal, get_args
 
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
-from grok_lightning.data.batches import Batch, BatchLoader, BatchOrder, TableLoader, token_coverage
+from grok_lightning.data.batches import BatchOrder, token_coverage
 from grok_lightning.data.samplers import Balanced, Entropy, Replacement, Sampler, TokenBounds
-from grok_lightning.data.splits import Split, Strategy, make_split, token_probabilities
+from grok_lightning.data.splits import Strategy, make_split, token_probabilities
+from grok_lightning.data.table import TableDataModule
 from grok_lightning.data.tasks import Task, TaskName, build_table, get_task
 from grok_lightning.errors import ConfigError, require
 
 
-class ModularDataModule(LightningDataModule):
+class ModularDataModule(TableDataModule):
     """All pairs of a binary operation, split into training, held-out and test pairs.
 
     The table and the split are made at once (milliseconds), so that bad values are refused before anything runs.
@@ -50,16 +50,18 @@ class ModularDataModule(LightningDataModule):
         sampler_gamma: float | None = None,
         sampler_decay: float = 0.99,
     ) -> None:
-        super().__init__()
         chosen = get_task(task, exclude_zero)
-        self.task_name = task if isinstance(task, str) else type(chosen).__name__
-        self.table = build_table(chosen, p)
+        name = task if isinstance(task, str) else type(chosen).__name__
+        self.table = table = build_table(chosen, p)
         self.modulus = None if chosen.default_p is None else p or chosen.default_p
-        self.strategy, self.split_seed, self.order_seed, self.sampler = split, split_seed, order_seed, sampler
-        self.split: Split = make_split(self.table, split, frac_train, split_seed, skew)
-        self.batch_size = len(self.split.train) if batch_size == "full" else batch_size
+        self.strategy, self.sampler = split, sampler
+        rows = make_split(table, split, frac_train, split_seed, skew)
+        self._operands = table.tokens[rows.train][:, [0, 2]]
         self.bounds = self._bounds(sampler_gamma, sampler_decay)
-        self.batch_order()  # refuses a bad batch size here and now
+        sizes = {"vocab_size": table.vocab_size, "n_classes": table.n_classes}
+        super().__init__(
+            table.tokens, table.labels, rows, sizes, batch_size, order_seed, split_seed, name, table.n_symbols
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -73,15 +75,12 @@ class ModularDataModule(LightningDataModule):
 
     def batch_order(self, rank: int = 0, world_size: int = 1) -> BatchOrder:
         """The order of batches as one of several processes sees it."""
-        place = (len(self.split.train), self.batch_size, self.order_seed, rank, world_size)
+        place = self.place(rank, world_size)
         if self.sampler == "replacement":
             return Replacement(*place)
         if self.sampler == "balanced":
-            return Balanced(*place, self._operands())
+            return Balanced(*place, self._operands)
         return BatchOrder(*place) if self.bounds is None else Entropy(*place, self.bounds)
-
-    def _operands(self) -> Tensor:
-        return self.table.tokens[self.split.train][:, [0, 2]]
 
     def _bounds(self, gamma: float | None, decay: float) -> TokenBounds | None:
         """The state of the entropy sampler; a γ that no sampler takes, or none where one does, is refused."""
@@ -92,11 +91,7 @@ class ModularDataModule(LightningDataModule):
             return None
         if gamma is None:
             raise ConfigError("data.sampler_gamma = None: data.sampler = 'entropy' needs one greater than 0")
-        return TokenBounds(self._operands(), self.table.n_symbols, gamma, decay)
-
-    def rows(self, part: str) -> Tensor:
-        """Rows of the table in a part: ``train_full``, ``val`` or ``test``."""
-        return {"train_full": self.split.train, "val": self.split.val, "test": self.split.test}[part]
+        return TokenBounds(self._operands, self.table.n_symbols, gamma, decay)
 
     def describe(self) -> dict[str, Any]:
         """What the run record keeps of the data: sizes, split digest, token probabilities and batch coverage."""
@@ -117,33 +112,7 @@ class ModularDataModule(LightningDataModule):
             "token_probabilities": {part: token_probabilities(self.table, row) for part, row in rows.items()},
         }
 
-    def train_dataloader(self) -> BatchLoader:
-        """This process's shards of the batches."""
-        assert self.trainer is not None
-        tokens, labels = self._on_device(self.split.train)
-        return BatchLoader(tokens, labels, self.batch_order(self.trainer.global_rank, self.trainer.world_size))
-
-    def val_dataloader(self) -> list[TableLoader]:
-        """The whole training, held-out and test sets, the last two where they are not empty."""
-        parts = [part for part in ("train_full", "val", "test") if len(self.rows(part))]
-        return [self._table_loader(self.rows(part), part) for part in parts]
-
-    def test_dataloader(self) -> TableLoader:
-        """The whole test set."""
-        return self._table_loader(self.split.test, "test")
-
-    def predict_dataloader(self) -> TableLoader:
-        """The whole table, in lexicographic order of (a, b)."""
-        return self._table_loader(torch.arange(len(self.table.labels)), "all")
-
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """Batches are cut from tensors that already live on the device."""
-        return batch
-
-    def _table_loader(self, rows: Tensor, part: str) -> TableLoader:
-        return TableLoader(*self._on_device(rows), part)
-
-    def _on_device(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.trainer is not None
-        device = self.trainer.strategy.root_device
-        return self.table.tokens[rows].to(device), self.table.labels[rows].to(device)
+    def prediction_lines(self, predictions: Tensor) -> list[str]:
+        """The predictions of all pairs as CSV, in lexicographic order of (a, b)."""
+        columns = (self.table.tokens[:, 0], self.table.tokens[:, 2], self.table.labels, predictions)
+        return ["a,b,label,prediction", *(",".join(map(str, row)) for row in torch.stack(columns, dim=1).tolist())]

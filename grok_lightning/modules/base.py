@@ -118,7 +118,7 @@ class GrokModule(LightningModule):
         loss, logits = self.batch_loss(batch)
         steps_now = (batch_idx + 1) % self.trainer.accumulate_grad_batches == 0 or self.trainer.is_last_batch
         if steps_now and (self.global_step + 1) % self.log_every_n_steps == 0:
-            acc = (logits.argmax(1) == batch.labels).float().mean() * batch.weight
+            acc = self.loss.correct(logits, batch.labels).float().mean() * batch.weight
             self._log_batch({metric_keys.TRAIN_LOSS: loss.detach(), metric_keys.TRAIN_ACC: acc})
         return loss
 
@@ -160,8 +160,8 @@ class GrokModule(LightningModule):
         self._log_evaluation()
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Predicted labels: int64, shape (B,)."""
-        return torch.cat([self.net(tokens).argmax(1) for tokens in _chunks(batch.tokens)])
+        """Predicted labels: int64, shape of the labels."""
+        return torch.cat([self.net(tokens).argmax(1) for tokens in _chunks(batch.tokens, batch.labels)])
 
     def _score(self, part: str) -> TableScore:
         score = self.scores[part]
@@ -170,7 +170,8 @@ class GrokModule(LightningModule):
 
     def _evaluate(self, batch: Batch) -> None:
         score = self._score(batch.part)
-        for tokens, labels in zip(_chunks(batch.tokens), _chunks(batch.labels), strict=True):
+        inputs = _chunks(batch.tokens, batch.labels)
+        for tokens, labels in zip(inputs, _chunks(batch.labels, batch.labels), strict=True):
             score.update(self.net(tokens), labels)
 
     def _take_scores(self) -> dict[str, Tensor]:
@@ -238,9 +239,9 @@ class GrokModule(LightningModule):
                 )
 
 
-def _chunks(rows: Tensor) -> tuple[Tensor, ...]:
-    """Rows of a table a few thousand at a time: activations stay in the cache of a CPU, and in the memory of a GPU."""
-    return torch.split(rows, 2048 if rows.is_cpu else 65536)
+def _chunks(rows: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+    """A few thousand predictions at a time: activations stay in the cache of a CPU, and in the memory of a GPU."""
+    return torch.split(rows, max(1, (2048 if rows.is_cpu else 65536) // max(1, labels[:1].numel())))
 
 
 def _is_optimisers(name: str) -> bool:

@@ -8,7 +8,9 @@ from grok_lightning.optim.losses import CROSS_ENTROPY, Loss
 
 
 class TableScore(Metric):
-    """Mean loss and accuracy, ``Σ loss_i / n`` and ``#{argmax = label} / n``, over all rows seen.
+    """Mean loss and accuracy, ``Σ loss_i / n`` and ``#{argmax = label} / n``, over all predictions seen.
+
+    A row of the table is one prediction, or T of them where its label has T entries.
 
     Sums are kept on the device in float64 (float32 on devices without it), so the result does not depend on how the
     table was cut into chunks beyond rounding. Every process sees the whole table: nothing is reduced over processes.
@@ -30,10 +32,10 @@ class TableScore(Metric):
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add rows: logits float, shape (B, n_classes); labels int64, shape (B,)."""
+        """Add rows: logits float, shape (B, n_classes) or (B, n_classes, T); labels int64, shape (B,) or (B, T)."""
         self.loss_sum += self.loss(logits, labels, "sum").to(self.loss_sum.dtype)
-        self.correct += (logits.argmax(1) == labels).sum()
-        self.count += len(labels)
+        self.correct += self.loss.correct(logits, labels).sum()
+        self.count += labels.numel()
 
     def compute(self) -> tuple[Tensor, Tensor]:
         """Mean loss and accuracy, scalars."""

@@ -24,8 +24,8 @@ def gradient_norms(
 
     Args:
         net: The network; wrappers are taken off.
-        tokens: int64, shape (N, L).
-        labels: int64, shape (N,).
+        tokens: What the network takes, shape (N, …).
+        labels: Shape (N,), or (N, T) for T predictions a row; the mean is over all of them.
         blocks: Block name → parameter names.
         chunk_size: Samples per graph; chunks weigh by their sample counts.
         loss: The training loss.
@@ -40,7 +40,7 @@ def gradient_norms(
         for part, target in zip(torch.split(tokens, chunk_size), torch.split(labels, chunk_size), strict=True):
             with undisturbed(net, tokens.device):
                 logits = torch.func.functional_call(net, params, (part,))
-            value = loss(logits, target, "sum") / len(labels)
+            value = loss(logits, target, "sum") / labels.numel()
             found = torch.autograd.grad(value, list(params.values()), materialize_grads=True)
             for name, gradient in zip(params, found, strict=True):
                 total[name] += gradient

@@ -53,19 +53,26 @@ class Loss:
         """The loss.
 
         Args:
-            logits: Shape (B, C).
-            labels: int64, shape (B,).
-            reduction: mean or sum over the rows, or none.
+            logits: Shape (B, C), or (B, C, T) for T predictions a row.
+            labels: int64, shape (B,) or (B, T).
+            reduction: mean or sum over all predictions, or none.
 
         Returns:
-            A scalar, or shape (B,) without reduction.
+            A scalar, or the shape of the labels without reduction.
         """
+        if logits.ndim > 2:  # one prediction a line: torch's kernels are made for that
+            rows = self(logits.movedim(1, -1).flatten(0, -2), labels.flatten(), reduction)
+            return rows.view_as(labels) if reduction == "none" else rows
         wider = torch.promote_types(logits.dtype, torch.float32)
         x = logits.to(wider if self.dtype is None else getattr(torch, self.dtype))
         if self.name != "mse":
             return F.cross_entropy(log_stablemax(x) if self.name == "stablemax" else x, labels, reduction=reduction)
         rows = (x - F.one_hot(labels, x.shape[1])).square().mean(1)
         return rows if reduction == "none" else rows.mean() if reduction == "mean" else rows.sum()
+
+    def correct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Which predictions are right, ``argmax = label``: bool, shape of the labels."""
+        return logits.argmax(1) == labels
 
 
 CROSS_ENTROPY = Loss()
