@@ -17,7 +17,8 @@ jobs:
   report      figures and a page of one run, or of several side by side: report RUN… [--out DIR]
   audit       T_grok, T_compress and their verdicts of finished runs, or of any CSV, JSONL or NPZ file
 
-'JOB --help' lists the options of a job; 'fit --model.help EmbeddingMLP' those of a model.
+'JOB --help' lists the options of a job; 'fit --model.help EmbeddingMLP' those of a model,
+'fit --data.help ModularDataModule' those of the data.
 """
 
 

@@ -1,6 +1,7 @@
 """What is done to a command line before it is parsed."""
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from grok_lightning.errors import ConfigError
 
 MODULAR = "grok_lightning.data.datamodule.ModularDataModule"
 """What ``--data`` is unless said otherwise."""
+
+BASES = (".GrokModule", ".TableDataModule")
+"""Where jsonargparse starts from; nobody set arguments of these."""
 
 CONFIG_FLAGS = ("--config", "-c")
 
@@ -23,9 +27,8 @@ class Discards(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep what says that arguments of ours were dropped."""
         message = record.getMessage()
-        ours = "class_path change from 'grok_lightning." in message and ".base.GrokModule' to" not in message
-        ours = ours and ".table.TableDataModule' to" not in message
-        if "discarding init_args" in message and ours:
+        ours = re.search(r"class_path change from '(grok_lightning\.(?:modules|data)\.[\w.]+)' to", message)
+        if "discarding init_args" in message and ours and not ours[1].endswith(BASES):
             self.messages.append(message)
 
     def refuse(self) -> None:

@@ -104,6 +104,14 @@ def _check_config(path: Path) -> None:
         raise ConfigError(f"config = {str(path)!r}: must be a mapping of groups to settings")
 
 
+_CLASS = r"(?:Parser key )?\"([\w.]+)\": Problem with given class_path '(?:\w+\.)*(\w+)': "
+_SHORTER = (
+    (re.compile(_CLASS + r"(?:Parser key )?\"([\w.]+)\": "), r"\1.\3: "),
+    (re.compile(_CLASS + r"Option '([\w.]+)' is not accepted"), r"\1.\3: \2 has no such option"),
+)
+"""What jsonargparse says of an argument of a class, as the flag that a user types."""
+
+
 def mistake_behind(error: BaseException | None) -> ConfigError | None:
     """The user's mistake among the causes of an error; ``None`` if there is none."""
     while error is not None and not isinstance(error, ConfigError):
@@ -116,6 +124,8 @@ def one_line(message: str) -> str:
     words = " ".join(line.strip() for line in message.splitlines() if line.strip())
     for noise in _NOISE:
         words = noise.sub("", words)
+    for long, short in _SHORTER:
+        words = long.sub(short, words)
     return words
 
 

@@ -63,6 +63,7 @@ def test_no_file_is_left_out_of_the_rules():
         "jobs",
         "__main__",
         "__init__",
+        "arguments",
         "audit",
         "audit_sources",
         "notebook",

@@ -76,7 +76,7 @@ def points(name):
 
 def lookup(config, key):
     group, *rest = key.split(".")
-    found = config[group]["init_args"] if group == "model" else config[group]
+    found = config[group]["init_args"] if group in ("data", "model") else config[group]
     for name in rest:
         found = found[name]
     return found
@@ -88,7 +88,7 @@ def test_the_parser_takes_every_value(name, resolve):
         config = resolve(command_line(name, point))
         assert {key: lookup(config, key) for key in point} == point
         assert config["record"]["experiment"] == name
-        assert (config["data"]["split_seed"], config["data"]["order_seed"], config["data"]["p"]) == (0, 0, 97)
+        assert [config["data"]["init_args"][name] for name in ("split_seed", "order_seed", "p")] == [0, 0, 97]
 
 
 @pytest.mark.parametrize("name", NAMES)

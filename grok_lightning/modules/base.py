@@ -10,11 +10,12 @@ from torch import Tensor
 
 from grok_lightning import __version__, metric_keys
 from grok_lightning.data.batches import Batch
+from grok_lightning.data.table import SIZES
 from grok_lightning.errors import ConfigError
 from grok_lightning.loggers.at_step import log_at_step
 from grok_lightning.loggers.screen import print_safely
 from grok_lightning.modules.compiling import compiled
-from grok_lightning.modules.score import TableScore
+from grok_lightning.modules.score import TableScore, chunks
 from grok_lightning.modules.settings import flat, plain
 from grok_lightning.nets.base import Net
 from grok_lightning.optim.filters import StepHooks
@@ -161,7 +162,7 @@ class GrokModule(LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Predicted labels: int64, shape of the labels."""
-        return torch.cat([self.net(tokens).argmax(1) for tokens in _chunks(batch.tokens, batch.labels)])
+        return torch.cat([self.net(tokens).argmax(1) for tokens in chunks(batch.tokens, batch.labels)])
 
     def _score(self, part: str) -> TableScore:
         score = self.scores[part]
@@ -170,8 +171,8 @@ class GrokModule(LightningModule):
 
     def _evaluate(self, batch: Batch) -> None:
         score = self._score(batch.part)
-        inputs = _chunks(batch.tokens, batch.labels)
-        for tokens, labels in zip(inputs, _chunks(batch.labels, batch.labels), strict=True):
+        inputs = chunks(batch.tokens, batch.labels)
+        for tokens, labels in zip(inputs, chunks(batch.labels, batch.labels), strict=True):
             score.update(self.net(tokens), labels)
 
     def _take_scores(self) -> dict[str, Tensor]:
@@ -210,7 +211,9 @@ class GrokModule(LightningModule):
         """Say which version wrote it, and keep settings as plain values, which load without executing anything."""
         checkpoint[VERSION_KEY] = __version__
         settings = checkpoint.get("hyper_parameters", {})
-        checkpoint["hyper_parameters"] = {name: plain(value) for name, value in settings.items()}
+        # The command line links every size that data can have; those that the model does not take are null.
+        own = {name: value for name, value in settings.items() if value is not None or name not in SIZES}
+        checkpoint["hyper_parameters"] = {name: plain(value) for name, value in own.items()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint of other settings when training goes on from it."""
@@ -237,11 +240,6 @@ class GrokModule(LightningModule):
                     f"model.{name} = {new}: the checkpoint was trained with {old}, which it would bring back; "
                     "give the same value, or start a new run"
                 )
-
-
-def _chunks(rows: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-    """A few thousand predictions at a time: activations stay in the cache of a CPU, and in the memory of a GPU."""
-    return torch.split(rows, max(1, (2048 if rows.is_cpu else 65536) // max(1, labels[:1].numel())))
 
 
 def _is_optimisers(name: str) -> bool:

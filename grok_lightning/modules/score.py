@@ -40,3 +40,8 @@ class TableScore(Metric):
     def compute(self) -> tuple[Tensor, Tensor]:
         """Mean loss and accuracy, scalars."""
         return self.loss_sum / self.count, self.correct / self.count
+
+
+def chunks(rows: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+    """A few thousand predictions at a time: activations stay in the cache of a CPU, and in the memory of a GPU."""
+    return torch.split(rows, max(1, (2048 if rows.is_cpu else 65536) // max(1, labels[:1].numel())))
