@@ -1,6 +1,9 @@
 """``python -m grok_lightning JOB …``: dispatches a job, and turns a user's mistake into one line."""
 
 import sys
+from typing import NoReturn
+
+from grok_lightning import leaving
 
 HELP = """\
 usage: python -m grok_lightning JOB [options]
@@ -45,5 +48,15 @@ def run(args: list[str] | None = None) -> int:
     return run_job(arguments)
 
 
+def main() -> NoReturn:
+    """Run the command line as a program; SIGINT ends it with 130, SIGTERM with 143, without a traceback."""
+    leaving.install()
+    try:
+        status = run()
+    finally:
+        leaving.install()  # the end of the interpreter may take seconds, too, and others change handlers
+    sys.exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(run())
+    main()

@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
+from grok_lightning import leaving
 from grok_lightning.arguments import Discards, with_data
 from grok_lightning.callbacks.adaptive_c import AdaptiveC
 from grok_lightning.callbacks.balance import Balance
@@ -188,6 +189,7 @@ class GrokCLI(LightningCLI):
             return
         if (path := self.config[subcommand].ckpt_path) is not None:
             check_checkpoint(path, self.model, also_optimiser=subcommand == "fit")
+        leaving.through_exceptions(True)
         try:
             super()._run_subcommand(subcommand)
         except (Exception, SystemExit) as error:

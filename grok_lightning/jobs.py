@@ -12,6 +12,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentError
 
+from grok_lightning import leaving
 from grok_lightning.errors import ConfigError, NonFiniteError
 
 SIGTERM_STATUS = 128 + signal.SIGTERM
@@ -70,7 +71,9 @@ def _jobs() -> dict[str, Callable[[list[str]], int]]:
 
 
 def _own(arguments: list[str]) -> int:
-    status: int = importlib.import_module(OWN_JOBS[arguments[0]]).main(arguments[1:])
+    job = importlib.import_module(OWN_JOBS[arguments[0]])
+    leaving.through_exceptions(True)
+    status: int = job.main(arguments[1:])
     return status
 
 

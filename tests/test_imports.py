@@ -66,6 +66,7 @@ def test_no_file_is_left_out_of_the_rules():
         "arguments",
         "audit",
         "audit_sources",
+        "leaving",
         "notebook",
         "recorded",
         "refusals",
