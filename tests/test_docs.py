@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from conftest import ROOT
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 CLAIMS = [*(f"C{i}" for i in range(1, 13)), *(f"J{i}" for i in range(1, 7)), "K1", "B1"]
+OTHERS = ("--data.task.", "--trainer.callbacks.", "--trainer.logger.")
+"""Options of classes of the user's own, or of Lightning's."""
 FENCED = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 SHORT = ["--trainer.max_steps", "4", "--trainer.val_check_interval", "2", "--trainer.logger", "false"]
 OFF = ["--config", str(ROOT / "configs" / "diagnostics" / "off.yaml")]
@@ -107,3 +111,21 @@ def test_every_promise_names_a_test_that_exists():
     assert len(named) > 30
     for file, name in named:
         assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), name
+
+
+def test_the_page_of_options_is_what_the_parsers_say():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "make_options.py"), "--check"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_flag_that_a_page_names_is_an_option():
+    text = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    known = set(re.findall(r"^\| `(--[\w.]+)`", text, re.MULTILINE))
+    groups = {flag.partition(".")[0] for flag in known if "." in flag}
+    for page in (ROOT / "README.md", *PAGES):
+        for flag in re.findall(r"(--\w+(?:\.\w+)+)\b", page.read_text(encoding="utf-8")):
+            own = flag.startswith(OTHERS) or flag.endswith(".help")
+            whole = any(name.startswith(f"{flag}.") for name in known)  # --model.embedding '{rank: 4}'
+            assert own or whole or flag.partition(".")[0] not in groups or flag in known, (page.name, flag)
