@@ -114,7 +114,12 @@ class QuickEpochLoop(_TrainingEpochLoop):
 
     def _update(self, module: GrokModule, loss: Tensor, guards: list[StepsOver]) -> None:
         trainer, optimizer = self.trainer, self.trainer.optimizers[0]
-        optimizer.zero_grad()
+        if type(optimizer).zero_grad is Optimizer.zero_grad:  # what it does, without its dozen microseconds
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
+        else:
+            optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch's
         for guard in guards:
             guard.before_update(trainer, module, optimizer, loss)

@@ -131,7 +131,7 @@ class GrokModule(LightningModule):
         reduced = [self.trainer.strategy.reduce(value, reduce_op="mean") for value in means.values()]
         values = dict(zip(means, map(torch.as_tensor, reduced), strict=True))
         groups = self.trainer.optimizers[0].param_groups
-        self.log_dict(values, logger=False)  # the progress bar, and callbacks that ask
+        self.trainer.callback_metrics.update(values)  # for callbacks that ask
         values |= {metric_keys.lr(group["name"]): torch.tensor(group["lr"]) for group in groups}
         memory = None if self.hooks is None else self.hooks.memory_norm()
         if memory is not None:
@@ -162,7 +162,8 @@ class GrokModule(LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Predicted labels: int64, shape of the labels."""
-        return torch.cat([self.net(tokens).argmax(1) for tokens in chunks(batch.tokens, batch.labels)])
+        with self.net.still():
+            return torch.cat([self.net(tokens).argmax(1) for tokens in chunks(batch.tokens, batch.labels)])
 
     def _score(self, part: str) -> TableScore:
         score = self.scores[part]
@@ -172,8 +173,9 @@ class GrokModule(LightningModule):
     def _evaluate(self, batch: Batch) -> None:
         score = self._score(batch.part)
         inputs = chunks(batch.tokens, batch.labels)
-        for tokens, labels in zip(inputs, chunks(batch.labels, batch.labels), strict=True):
-            score.update(self.net(tokens), labels)
+        with self.net.still():
+            for tokens, labels in zip(inputs, chunks(batch.labels, batch.labels), strict=True):
+                score.update(self.net.logits_of(tokens), labels)
 
     def _take_scores(self) -> dict[str, Tensor]:
         values: dict[str, Tensor] = {}
@@ -186,10 +188,12 @@ class GrokModule(LightningModule):
 
     def _log_evaluation(self) -> None:
         values = self._take_scores()
-        fitting = self.trainer.state.fn == "fit"
-        # Lightning stamps what self.log sees in an evaluation with the step before; the loggers get the true one.
-        self.log_dict(values, logger=not fitting)
-        if fitting and not self.trainer.sanity_checking:
+        if self.trainer.state.fn != "fit":
+            self.log_dict(values)
+            return
+        # Lightning stamps what self.log sees in an evaluation with the step before, and takes milliseconds for it.
+        self.trainer.callback_metrics.update(values)
+        if not self.trainer.sanity_checking:
             log_at_step(self.trainer, values)
 
     @torch.no_grad()

@@ -1,5 +1,8 @@
 """What every network offers to the optimiser and to the measurements."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
@@ -27,6 +30,16 @@ class Net(nn.Module):
     """
 
     n_classes: int
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """While weights do not change and nothing is differentiated: what does not depend on rows is kept."""
+        yield
+
+    def logits_of(self, tokens: Tensor) -> Tensor:
+        """Logits of many rows at once, for evaluations."""
+        logits: Tensor = self(tokens)
+        return logits
 
     def blocks(self) -> Blocks:
         """Named groups of parameters.
@@ -71,5 +84,5 @@ def same_symbols(tokens: Tensor) -> bool:
     """
     if tokens.shape[1] < SEQUENCE_LENGTH or not tokens.is_cpu or torch.compiler.is_compiling():
         return False
-    symbols = tokens[:, SYMBOL_SLOTS]
+    symbols = tokens[:, 1:SEQUENCE_LENGTH:2]
     return bool((symbols == symbols[:1]).all())

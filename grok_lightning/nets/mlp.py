@@ -1,5 +1,7 @@
 """The two multilayer perceptrons of arXiv:2505.15624, eq. 1 and 2."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Literal
 
@@ -8,13 +10,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grok_lightning.errors import ConfigError, require
-from grok_lightning.nets.base import SEQUENCE_LENGTH, SYMBOL_SLOTS, Net, same_symbols
+from grok_lightning.nets.base import SEQUENCE_LENGTH, Net, same_symbols
 from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, scale_all, scale_to
+from grok_lightning.nets.first_layer import (
+    OPERAND_SLOTS,
+    SlotBySlot,
+    Tables,
+    concatenated,
+    gathered,
+    plain_autograd,
+    products,
+)
 
 Combine = Literal["concat", "sum"]
-
-OPERAND_SLOTS = {"a": 0, "b": 2}
-"""Positions of the operands in ``[a, OP, b, EQ]``."""
 
 
 def _check_sizes(**sizes: int) -> None:
@@ -102,6 +110,7 @@ class EmbeddingMLPNet(Net):
         if embedding.sigma_matched:
             scale_to(self, [self.first.weight])
         scale_all(self, init_scale)
+        self._kept: dict[tuple[int, ...] | None, Tables] | None = None
 
     def embedding(self) -> Tensor:
         """E, shape (V, d)."""
@@ -115,7 +124,8 @@ class EmbeddingMLPNet(Net):
         """Logits.
 
         The first layer is linear in the concatenated embeddings, so it equals a sum over slots of rows of
-        ``E W_sᵀ``; for a batch longer than the vocabulary that form needs fewer multiplications. Both are exact.
+        ``E W_sᵀ``; for a batch longer than the vocabulary that form needs fewer multiplications, and those of OP and
+        EQ are the same for every row. All forms are exact.
 
         Args:
             tokens: int64, shape (B, 4), values in [0, V).
@@ -123,32 +133,32 @@ class EmbeddingMLPNet(Net):
         Returns:
             float, shape (B, n_classes).
         """
-        E = self.embedding()
-        hidden = self._concatenated(tokens, E) if len(tokens) < len(E) else self._gathered(tokens, E)
-        logits: Tensor = self.stack(hidden)
+        logits: Tensor = self.stack(self._first_layer(tokens))
         return logits
 
-    def _concatenated(self, tokens: Tensor, E: Tensor) -> Tensor:
-        found = F.embedding(tokens, E)  # (B, 4, d)
-        hidden: Tensor = self.first(found.flatten(1) if self.n_read > 1 else found.sum(1))  # (B, hidden)
-        return hidden
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """See :meth:`Net.still`: the products of E and W are taken once."""
+        self._kept = {}
+        try:
+            yield
+        finally:
+            self._kept = None
 
-    def _gathered(self, tokens: Tensor, E: Tensor) -> Tensor:
-        # One contiguous matrix per slot: gradients of strided ones would be put together element by element.
-        slots = self.first.weight.view(-1, self.n_read, E.shape[1]).transpose(0, 1).contiguous().unbind()
-        slots *= SEQUENCE_LENGTH // self.n_read
-        first, *others = OPERAND_SLOTS.values()
-        fixed: Tensor = self.first.bias
-        if same_symbols(tokens):
-            for slot in SYMBOL_SLOTS:  # one row of E·W_sᵀ serves all rows
-                fixed = torch.addmv(fixed, slots[slot], E[tokens[0, slot]])
-        else:
-            others += SYMBOL_SLOTS
-        # Not embedding_bag, which would sum in one pass: it has no second derivative, and the Hessian needs one.
-        rows = F.embedding(tokens[:, first], torch.addmm(fixed, E, slots[first].T))  # (B, hidden)
-        for slot in others:
-            rows.add_(F.embedding(tokens[:, slot], E @ slots[slot].T))
-        return rows
+    def logits_of(self, tokens: Tensor) -> Tensor:
+        """See :meth:`Net.logits_of`: so many rows at a time that their activations stay in the cache of a CPU core."""
+        return (
+            torch.cat([self(part) for part in torch.split(tokens, 512)]) if tokens.is_cpu else super().logits_of(tokens)
+        )
+
+    def _first_layer(self, tokens: Tensor) -> Tensor:
+        W, b, n_read = self.first.weight, self.first.bias, self.n_read
+        if self._kept is not None and not torch.is_grad_enabled():
+            symbols = tuple(tokens[0, 1::2].tolist()) if same_symbols(tokens) else None
+            if symbols not in self._kept:
+                self._kept[symbols] = products(tokens, self.embedding(), W, b, n_read, symbols is not None)
+            return gathered(tokens, self._kept[symbols])
+        return first_layer(tokens, self.embedding(), W, b, n_read)
 
     def first_layer_names(self) -> set[str]:
         """The first linear layer, weight and bias."""

@@ -7,6 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from grok_lightning.errors import ConfigError
+from grok_lightning.nets.base import same_symbols
+from grok_lightning.nets.first_layer import concatenated, gathered, products
 from grok_lightning.nets.mlp import EmbeddingFreeMLPNet, EmbeddingMLPNet
 from grok_lightning.nets.transformer import TransformerNet
 
@@ -62,12 +64,20 @@ def test_embedding_mlp_is_equation_2_in_both_forms():
     assert torch.allclose(net(many), expected, atol=1e-12)
 
 
+def layer(net):
+    return net.embedding(), net.first.weight, net.first.bias, net.n_read
+
+
+def by_token(net, tokens):
+    return gathered(tokens, products(tokens, *layer(net), same_symbols(tokens)))
+
+
 def test_both_forms_of_the_first_layer_have_the_same_gradients():
     net = NETS["mlp"]().double()
     labels = torch.arange(40) % 7
     gradients = []
-    for form in (net._concatenated, net._gathered):
-        loss = F.cross_entropy(net.stack(form(TOKENS, net.E)), labels)
+    for hidden in (concatenated(TOKENS, *layer(net)), by_token(net, TOKENS)):
+        loss = F.cross_entropy(net.stack(hidden), labels)
         gradients.append(torch.autograd.grad(loss, list(net.parameters())))
     for a, b in zip(*gradients, strict=True):
         assert torch.allclose(a, b, atol=1e-10, rtol=0)
@@ -77,9 +87,35 @@ def test_equal_symbols_are_read_once():
     net = NETS["mlp"]().double()
     tokens = TOKENS.clone()
     tokens[:, 1], tokens[:, 3] = 7, 8
-    assert torch.allclose(net._gathered(tokens, net.E), net._concatenated(tokens, net.E), atol=1e-12)
+    assert torch.allclose(by_token(net, tokens), concatenated(tokens, *layer(net)), atol=1e-12)
     tokens[-1, 3] = 0  # one row that differs must not be read as the others are
-    assert torch.allclose(net._gathered(tokens, net.E), net._concatenated(tokens, net.E), atol=1e-12)
+    assert torch.allclose(by_token(net, tokens), concatenated(tokens, *layer(net)), atol=1e-12)
+
+
+def test_products_that_are_kept_follow_tokens_and_weights(net):
+    same, other = TOKENS.clone(), TOKENS.clone()
+    same[:, 1::2], other[:, 1::2] = torch.tensor([7, 8]), torch.tensor([8, 7])
+    with torch.no_grad():
+        for _ in range(2):
+            expected = [net(tokens) for tokens in (same, other, TOKENS)]
+            with net.still():
+                found = [net(tokens[:20]) for tokens in (same, other, TOKENS, same)]
+            for one, whole in zip(found, [*expected, expected[0]], strict=True):
+                assert torch.allclose(one, whole[:20], atol=1e-12)
+            for parameter in net.parameters():
+                parameter.mul_(1.5)
+
+
+def test_a_frozen_embedding_gets_no_gradient():
+    tokens = TOKENS.clone()
+    tokens[:, 1::2] = torch.tensor([7, 8])
+    net = NETS["mlp"]().double()
+    expected = torch.autograd.grad(net(tokens).sum(), list(net.parameters()))
+    net.E.requires_grad_(False)
+    net(tokens).sum().backward()
+    assert net.E.grad is None
+    rest = [p for p in net.parameters() if p is not net.E]
+    assert all(torch.equal(p.grad, g) for p, g in zip(rest, expected[1:], strict=True))
 
 
 def test_slot_products_add_up_to_the_first_layer():
@@ -88,7 +124,7 @@ def test_slot_products_add_up_to_the_first_layer():
     d = net.E.shape[1]
     fixed = net.E[7] @ net.first.weight[:, d : 2 * d].T + net.E[8] @ net.first.weight[:, 3 * d :].T + net.first.bias
     tokens = torch.tensor([[3, 7, 5, 8]])
-    assert torch.allclose(net._concatenated(tokens, net.E)[0], parts["EW_a"][3] + parts["EW_b"][5] + fixed, atol=1e-12)
+    assert torch.allclose(concatenated(tokens, *layer(net))[0], parts["EW_a"][3] + parts["EW_b"][5] + fixed, atol=1e-12)
 
 
 def test_embedding_free_mlp_is_equation_1():

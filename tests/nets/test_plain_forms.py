@@ -10,7 +10,7 @@ from grok_lightning.nets.embedding import EmbeddingOptions
 from grok_lightning.nets.mlp import EmbeddingFreeMLPNet, EmbeddingMLPNet
 from grok_lightning.nets.transformer import TransformerNet
 
-P = 11
+P = 23
 OP, EQ = P, P + 1
 
 
@@ -68,7 +68,7 @@ def batch(rows, mixed):
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-@pytest.mark.parametrize("rows", [5, 50])  # fewer and more than tokens
+@pytest.mark.parametrize("rows", [5, 20, 50])  # a few, fewer and more than tokens
 @pytest.mark.parametrize("name", NETS)
 def test_logits_and_gradients_are_those_of_the_formula(name, rows, mixed):
     make, formula = NETS[name]
