@@ -12,15 +12,7 @@ from torch.nn import functional as F
 from grok_lightning.errors import ConfigError, require
 from grok_lightning.nets.base import SEQUENCE_LENGTH, Net, same_symbols
 from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, scale_all, scale_to
-from grok_lightning.nets.first_layer import (
-    OPERAND_SLOTS,
-    SlotBySlot,
-    Tables,
-    concatenated,
-    gathered,
-    plain_autograd,
-    products,
-)
+from grok_lightning.nets.first_layer import OPERAND_SLOTS, Tables, first_layer, gathered, products
 
 Combine = Literal["concat", "sum"]
 
@@ -147,9 +139,8 @@ class EmbeddingMLPNet(Net):
 
     def logits_of(self, tokens: Tensor) -> Tensor:
         """See :meth:`Net.logits_of`: so many rows at a time that their activations stay in the cache of a CPU core."""
-        return (
-            torch.cat([self(part) for part in torch.split(tokens, 512)]) if tokens.is_cpu else super().logits_of(tokens)
-        )
+        rows = 512 if tokens.is_cpu else max(1, len(tokens))
+        return torch.cat([self(part) for part in torch.split(tokens, rows)])
 
     def _first_layer(self, tokens: Tensor) -> Tensor:
         W, b, n_read = self.first.weight, self.first.bias, self.n_read
