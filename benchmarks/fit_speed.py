@@ -3,9 +3,10 @@
 The plain loop is what a researcher would write by hand: the network as its formula says, Adam (the embedding in a group
 of its own), a permutation per epoch, no logging, no evaluation. ``fit`` evaluates, logs and writes to W&B offline.
 
-Both run in one process on one thread, in turns of 50 steps, and are timed by the processor time of the process, so that
-other work on the machine falls out of the ratio. The window of ``fit`` begins after its first 50 steps and holds 500
-steps where the default measurements are on, one period of all of them; 200 (Transformer: 100) where they are off.
+Both run in one process on one thread, in turns of 50 steps (the plain loop of the slow ones: 10), and are timed by the
+processor time of the process. A ratio is the median over turns; where the default measurements are on, which most turns
+do not make, the quotient of sums over 500 steps after the first 50: one period of all of them but the large spectrum.
+Of repeats, the medians. A second table says where ``fit`` spends its step.
 
     python benchmarks/fit_speed.py [--cells embedding-64,…] [--repeats 3]
 """
@@ -13,7 +14,6 @@ steps where the default measurements are on, one period of all of them; 200 (Tra
 import argparse
 import contextlib
 import io
-import json
 import logging
 import math
 import statistics
@@ -23,6 +23,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from fit_sections import HEADINGS, Sections, gemm_rate
 from lightning.pytorch import Callback
 from torch import nn
 from torch.nn import functional as F
@@ -37,6 +38,14 @@ FULL = 2822
 MODELS = {"embedding": "embedding_mlp", "free": "embedding_free_mlp", "transformer": "transformer"}
 CELLS = [("embedding", size) for size in (64, 512, 1024, FULL)]
 CELLS += [("free", 64), ("free", 512), ("transformer", 512)]
+FLOORS = dict(
+    zip(
+        [f"{model}-{size}" for model, size in CELLS],
+        [(1.2, 1.15), (1.45, 1.3), (1.8, 1.6), (2.3, 2.0), (0.9, 0.8), (1.0, 0.95), (1.05, 1.0)],
+        strict=True,
+    )
+)
+"""What is asked for: without and with the default measurements."""
 
 
 class Embedding(nn.Module):
@@ -114,22 +123,27 @@ def plain_loop(model, batch_size):
 
 
 class Turns(Callback):
-    """Runs the plain loop in turns with ``fit``, at its evaluations, and times both."""
+    """Runs the plain loop in turns with ``fit``, at its evaluations, and times both: (plain, fit) seconds per step."""
 
-    def __init__(self, plain):
-        self.plain, self.fit_seconds, self.plain_seconds, self.steps = plain, 0.0, 0.0, 0
+    def __init__(self, plain, plain_steps, sections, wanted):
+        self.plain, self.plain_steps, self.sections, self.wanted = plain, plain_steps, sections, wanted
+        self.turns = []
         self._since = None
 
     def on_validation_end(self, trainer, pl_module):
         now = time.process_time()
-        if self._since is not None:
-            self.fit_seconds += now - self._since
-            self.steps += TURN
+        self.sections.end()
         with torch.inference_mode(False), torch.enable_grad():
-            for _ in range(TURN if self._since is not None else 5):
+            if self._since is None:
                 next(self.plain)
-        end = time.process_time()
-        self.plain_seconds += end - now if self._since is not None else 0.0
+            start = time.process_time()
+            for _ in range(self.plain_steps):
+                next(self.plain)
+            plain = (time.process_time() - start) / self.plain_steps
+        if self._since is not None:
+            self.turns.append((plain, (now - self._since) / TURN))
+        if len(self.turns) < self.wanted:  # not what happens after the last step
+            self.sections.begin()
         self._since = time.process_time()
 
 
@@ -142,33 +156,44 @@ def flags(model, batch_size, steps, diagnostics, root):
 
 
 def compare(model, batch_size, diagnostics):
-    """Milliseconds of processor time per step of the plain loop and of ``fit``, taken in turns."""
-    steps = 500 if diagnostics else 100 if model == "transformer" else 200
-    turns = Turns(plain_loop(model, batch_size))
+    """Turns of both loops, and milliseconds per step of the parts of ``fit``.
+
+    The timers of the parts cost 0.01 ms a step or less.
+    """
+    slow = model == "transformer" or batch_size == FULL
+    steps = 500 if diagnostics else 100 if slow else 500
+    sections = Sections()
+    turns = Turns(plain_loop(model, batch_size), 10 if slow else TURN, sections, steps // TURN)
 
     class Timed(GrokCLI):
         def _instantiate_trainer(self, config, callbacks):
             return super()._instantiate_trainer(config, [*callbacks, turns])
 
     quiet = io.StringIO()
-    with tempfile.TemporaryDirectory() as root, contextlib.redirect_stderr(quiet), contextlib.redirect_stdout(quiet):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            Timed(flags(model, batch_size, TURN + steps, diagnostics, root))
-        summary = json.loads(next(Path(root).glob("*/*/summary.json")).read_text())
-    assert turns.steps == steps, (turns.steps, summary)
-    return 1e3 * turns.plain_seconds / steps, 1e3 * turns.fit_seconds / steps
+    silent = contextlib.redirect_stderr(quiet), contextlib.redirect_stdout(quiet), warnings.catch_warnings()
+    with tempfile.TemporaryDirectory() as root, silent[0], silent[1], silent[2], sections.installed():
+        warnings.simplefilter("ignore")
+        Timed(flags(model, batch_size, TURN + steps, diagnostics, root))
+    assert len(turns.turns) == steps // TURN, len(turns.turns)
+    mean = 1e3 * statistics.mean(ours for _, ours in turns.turns)
+    return turns.turns, sections.per_step(steps, mean)
 
 
-def gemm_rate():
-    """GFLOP/s of one thread on the product of two 1 024 x 1 024 matrices, best of 10."""
-    a, b = torch.randn(2, 1024, 1024)
-    best = float("inf")
-    for _ in range(10):
-        start = time.process_time()
-        a @ b
-        best = min(best, time.process_time() - start)
-    return 2 * 1024**3 / best / 1e9
+def ratio(turns, diagnostics):
+    """Speed of ``fit`` in units of the plain loop: the median over turns, or of sums where turns are not alike."""
+    if diagnostics:
+        return sum(plain for plain, _ in turns) / sum(ours for _, ours in turns)
+    return statistics.median(plain / ours for plain, ours in turns)
+
+
+def shapes(model, batch_size):
+    """The products of a forward that take most of its operations."""
+    rows = min(batch_size, 99)
+    if model == "embedding":
+        return [(rows, 128, 512)] * 2 + [(batch_size, 512, 97)]
+    if model == "free":
+        return [(batch_size, 512, 97)]
+    return [(2 * batch_size, 128, 128)] * 6 + [(2 * batch_size, 128, 512), (2 * batch_size, 512, 128)]
 
 
 def flops(net, batch_size):
@@ -186,6 +211,30 @@ def our_net(model, batch_size):
         return parsed.parser.instantiate_classes(parsed.config).fit.model.net
 
 
+def measure(cell, repeats):
+    """The rows of a cell in the two tables."""
+    model, size = cell.rsplit("-", 1)
+    size = int(size)
+    runs = [(compare(model, size, False), compare(model, size, True)) for _ in range(repeats)]
+    bare, full = ([turn for run in runs for turn in run[i][0]] for i in (0, 1))
+    ratios = [statistics.median(ratio(run[i][0], bool(i)) for run in runs) for i in (0, 1)]
+    work = [flops(PLAIN[model](), size) / 1e6, flops(our_net(model, size), size) / 1e6]
+    own_rate = gemm_rate(shapes(model, size))
+    plain = 1e3 * statistics.median(turn[0] for turn in bare)
+    ours = [1e3 * statistics.median(turn[1] for turn in bare), 1e3 * statistics.mean(turn[1] for turn in full)]
+    bound = work[1] / own_rate
+    met = ["yes" if found >= floor else "no" for found, floor in zip(ratios, FLOORS[cell], strict=True)]
+    name = cell.replace("-", ", ")
+    first = f"| {name} | {work[0]:.0f} / {work[1]:.0f} | {own_rate:.0f} | {bound:.2f} | {plain:.2f} | {ours[0]:.2f} | "
+    for i in (0, 1):
+        first += f"**{ratios[i]:.2f}** | {FLOORS[cell][i]:g}: {met[i]} | " + (f"{ours[1]:.2f} | " if i == 0 else "")
+    rows = [first + f"{ours[0] / bound:.1f} |"]
+    for i, kind in enumerate(("bare", "default")):
+        parts = [statistics.median(run[i][1][k] for run in runs) for k in range(len(HEADINGS))]
+        rows.append(f"| {name}, {kind} | " + " | ".join(f"{part:.2f}" for part in parts) + " |")
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--cells", default=",".join(f"{model}-{size}" for model, size in CELLS))
@@ -194,24 +243,17 @@ def main():
     torch.set_num_threads(1)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
-    rate = gemm_rate()
+    rate = gemm_rate([(1024, 1024, 1024)])
     print(f"one thread, {rate:.0f} GFLOP/s in a product of 1 024 x 1 024 matrices; ms of processor time per step\n")
-    print("| model, batch | MFLOP plain / ours | bound | plain | fit, bare | ratio | fit, default | ratio | × bound |")
-    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    rows = []
     for cell in options.cells.split(","):
-        model, size = cell.rsplit("-", 1)
-        size = int(size)
-        measured = [(compare(model, size, False), compare(model, size, True)) for _ in range(options.repeats)]
-        plain = statistics.median(p for pair in measured for p, _ in pair)
-        bare, full = (statistics.median(pair[i][1] for pair in measured) for i in (0, 1))
-        ratios = [statistics.median(pair[i][0] / pair[i][1] for pair in measured) for i in (0, 1)]
-        work = [flops(PLAIN[model](), size) / 1e6, flops(our_net(model, size), size) / 1e6]
-        bound = work[1] / rate
-        print(
-            f"| {model}, {size} | {work[0]:.0f} / {work[1]:.0f} | {bound:.2f} | {plain:.2f} | {bare:.2f} | "
-            f"{ratios[0]:.2f} | {full:.2f} | {ratios[1]:.2f} | {bare / bound:.1f} |",
-            flush=True,
-        )
+        rows.append(measure(cell, options.repeats))
+        print(*rows[-1], sep="\n", flush=True)
+    print("\n| model, batch | MFLOP plain / ours | GFLOP/s | bound | plain | bare | ratio | floor | ", end="")
+    print("default | ratio | floor | bare / bound |")
+    print("|" + "---|" * 12, *(row[0] for row in rows), sep="\n")
+    print("\n| model, batch | " + " | ".join(HEADINGS) + " |")
+    print("|" + "---|" * (1 + len(HEADINGS)), *(row for found in rows for row in found[1:]), sep="\n")
 
 
 if __name__ == "__main__":

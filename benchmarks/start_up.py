@@ -1,10 +1,13 @@
-"""Seconds of wall time from the shell to a result, medians over fresh processes.
+"""From the shell to a result: wall time and processor time of fresh processes, medians.
 
-python benchmarks/start_up.py [--repeats 5]
+The bare import of what `fit` cannot do without is measured beside it; `fit --help` is given in units of it.
+
+    python benchmarks/start_up.py [--repeats 5]
 """
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -15,7 +18,9 @@ from pathlib import Path
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 FIT = ["fit", "--config", str(CONFIGS / "addition.yaml"), "--config", str(CONFIGS / "diagnostics" / "off.yaml")]
 FIT += ["--trainer.max_steps", "1"]
+BARE = "import lightning.pytorch.cli"
 CASES = {
+    BARE: None,
     "--help": ["--help"],
     "fit --help": ["fit", "--help"],
     "fit, one step, W&B offline": FIT,
@@ -24,12 +29,16 @@ CASES = {
 
 
 def seconds(arguments):
+    """Wall and processor seconds of one process."""
     with tempfile.TemporaryDirectory() as directory:
-        start = time.perf_counter()
-        command = [sys.executable, "-m", "grok_lightning", *arguments]
+        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-c", BARE] if arguments is None else [sys.executable, "-m", "grok_lightning"]
         environment = os.environ | {"WANDB_MODE": "offline"}
+        command += arguments or []
         subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True)
-        return time.perf_counter() - start
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return time.perf_counter() - start, busy
 
 
 def main():
@@ -40,8 +49,14 @@ def main():
     for _ in range(repeats):
         for name, arguments in CASES.items():
             found[name].append(seconds(arguments))
+    print("| process | wall, s | processor, s |\n|---|---|---|")
     for name, values in found.items():
-        print(f"{name:28s} {statistics.median(values):6.2f} s")
+        wall, busy = (statistics.median(value[i] for value in values) for i in (0, 1))
+        print(f"| {name} | {wall:.2f} | {busy:.2f} |")
+    pairs = zip(found["fit --help"], found[BARE], strict=True)
+    ratios = [[theirs[i] / bare[i] for i in (0, 1)] for theirs, bare in pairs]
+    wall, busy = (statistics.median(pair[i] for pair in ratios) for i in (0, 1))
+    print(f"fit --help in units of the bare import: {wall:.2f} by wall time, {busy:.2f} by processor time")
 
 
 if __name__ == "__main__":

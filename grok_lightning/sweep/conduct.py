@@ -6,6 +6,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing, nullcontext
 from math import prod
 
 from rich.console import Console
@@ -21,6 +22,7 @@ from grok_lightning.sweep.job import Options
 from grok_lightning.sweep.spec import Sweep, read_sweep
 from grok_lightning.sweep.table import Progress
 from grok_lightning.sweep.trials import Trials
+from grok_lightning.sweep.warm_worker import WarmWorker
 from grok_lightning.sweep.worker import SubprocessWorker, run_arguments
 
 FIRST_DRAWS = 10
@@ -59,10 +61,14 @@ def conduct(options: Options, again: str) -> int:
         f"sweep {trials.directory}: {source.total} in all, {options.workers} at a time; "
         f"{ended['completed']} completed and {ended['failed']} failed before"
     )
-    worker = SubprocessWorker(trials, options.threads, _gpus(options.gpus))
+    fresh = SubprocessWorker(trials, options.threads, _gpus(options.gpus))
+    warm = None if options.cold or sys.platform != "linux" else WarmWorker(fresh)
     console = Console(highlight=False)
-    with Progress(sweep, source, trials, options.workers, console) as progress:
-        stopped = Engine(source, trials, worker, options.workers, progress).run()
+    with (
+        nullcontext() if warm is None else closing(warm),
+        Progress(sweep, source, trials, options.workers, console) as progress,
+    ):
+        stopped = Engine(source, trials, warm or fresh, options.workers, progress).run()
     print_safely(progress.counts(0), *_report(source, trials, sweep))
     if stopped is not None:
         print_safely(f"stopped by {signal.Signals(stopped).name}; to go on: {again}")

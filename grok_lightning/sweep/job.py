@@ -30,6 +30,7 @@ class Options:
     gpus: int
     max_runs: int | None
     dry_run: bool
+    cold: bool
     retry_failed: bool
     name: str
     root: Path
@@ -83,6 +84,7 @@ def read_options(argv: list[str]) -> Options:
         given.gpus,
         given.max_runs,
         given.dry_run,
+        given.cold,
         given.retry_failed,
         name,
         Path(given.root),
@@ -102,6 +104,7 @@ def _parser() -> ArgumentParser:
     add("--root", type=str, default="runs", help="directory of all experiments")
     add("--seed", type=int, default=0, help="of the draws of random and bayes")
     add("--retry_failed", action="store_true", help="run failed configurations again, once")
+    add("--cold", action="store_true", help="load torch anew for every run, as it is done elsewhere than on Linux")
     add("--dry_run", action="store_true", help="print the command lines, and run and write nothing")
     return parser
 

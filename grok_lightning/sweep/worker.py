@@ -1,7 +1,7 @@
 """Running one configuration in a process of its own.
 
-The engine knows :class:`Worker` and :class:`Running` only, so that a worker which keeps torch loaded between runs can
-take the place of :class:`SubprocessWorker`.
+The engine knows :class:`Worker` and :class:`Running` only: :class:`SubprocessWorker` starts a run from nothing, the one
+of :mod:`grok_lightning.sweep.warm_worker` with torch loaded.
 """
 
 import os
@@ -115,6 +115,17 @@ class SubprocessWorker:
             return SubprocessRun(claim, process, self.trials, log.tell())
 
 
+class Process(Protocol):
+    """A process that leads its group."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for a signal; ``None`` while it runs."""
+
+
 class SubprocessRun:
     """A run in a process of its own.
 
@@ -125,7 +136,7 @@ class SubprocessRun:
         log_start: Length of the log before the run.
     """
 
-    def __init__(self, claim: Claim, process: "subprocess.Popen[bytes]", trials: Trials, log_start: int) -> None:
+    def __init__(self, claim: Claim, process: Process, trials: Trials, log_start: int) -> None:
         self.claim = claim
         self._process, self._trials, self._log_start = process, trials, log_start
         self._started = time.monotonic()
