@@ -33,7 +33,7 @@ def equal(a, b):
         return a.dtype == b.dtype and torch.equal(a, b)
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
-    if isinstance(a, list):
+    if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(equal, a, b))
     return a == b or (a != a and b != b)
 
@@ -42,22 +42,20 @@ def equal(a, b):
 @pytest.mark.timeout(900)
 def test_a_run_after_others_equals_one_in_a_fresh_process_bit_for_bit(monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
-    settings = {
-        "trainer.precision": {"values": ["64-true", "bf16-mixed", "32-true"]},  # what could leak: defaults, autocast
-        "trainer.max_steps": {"value": 40},
-    }
+    # What one run could leave to the next: a default dtype, autocast, W&B's open run.
+    precisions = ["64-true", "bf16-mixed", "32-true"]
     command = ["${env}", "${interpreter}", "-m", "grok_lightning", "fit", *WITH_WANDB, "${args}"]
-    write(parameters=settings, command=command)
-    assert main(["tiny.yaml", "--workers", "1", "--threads", "1"]) == 0
-    assert main(["tiny.yaml", "--workers", "1", "--threads", "1", "--name", "cold", "--cold"]) == 0
-    assert len(records()) == 3
-    assert records().keys() == records("cold").keys()
-    for run in records():
-        assert equal(kept("tiny", run), kept("cold", run)), run
-    logs = [path.read_text() for path in Path("runs/tiny").rglob("*.log")]
-    assert all("orphan" not in log and "Traceback" not in log for log in logs)
+    for name, values in (("warm", precisions), ("cold", precisions[::-1])):
+        parameters = {"trainer.precision": {"values": values}, "trainer.max_steps": {"value": 40}}
+        write(parameters=parameters, command=command)
+        flags = ["--cold", "--max-runs", "1"] if name == "cold" else []
+        assert main(["tiny.yaml", "--workers", "1", "--threads", "1", "--name", name, *flags]) == 0
+    assert len(records("warm")) == 3
+    (last,) = (run for run, record in records("cold").items() if record["status"] == "completed")
+    assert records("warm")[last]["parameters"]["trainer.precision"] == "32-true"
+    assert equal(kept("warm", last), kept("cold", last))
     own = [path.name for path in Path("runs").rglob("offline-run-*") if path.is_dir()]
-    assert sorted(name.split("-", 3)[3] for name in own) == sorted([*records(), *records("cold")])
+    assert sorted(name.split("-", 3)[3] for name in own) == sorted([*records("warm"), last])
 
 
 def test_a_run_ends_with_its_sweep_and_with_the_process_it_came_from():
@@ -93,6 +91,7 @@ def alive(number):
         return False
 
 
+@pytest.mark.slow
 def test_loading_starts_no_thread():
     """A thread would not live on in a fork, and what it held would stay locked."""
     code = f"import importlib, os, threading\nfor name in {LOADED!r}:\n    importlib.import_module(name)\n"
