@@ -27,10 +27,10 @@ HEADINGS = [*TIMED, "Lightning and the rest"]
 
 
 class Sections:
-    """Adds up what is spent in the parts between ``begin`` and ``end``; nested parts count for the outer one only."""
+    """Adds up what is spent in the parts between ``begin`` and ``end``; what is nested in a part is taken off it."""
 
     def __init__(self):
-        self.seconds, self._on, self._depth = Counter(), False, 0
+        self.seconds, self._on, self._open, self._since = Counter(), False, [], 0.0
 
     def begin(self):
         self._on = True
@@ -56,17 +56,23 @@ class Sections:
     def _timed(self, name, call):
         @functools.wraps(call)
         def timed(*args, **kwargs):
-            if not self._on or self._depth or (name == "backward" and not args[0].requires_grad):
+            if not self._on:
                 return call(*args, **kwargs)
-            self._depth += 1
-            start = time.process_time()
+            self._switch()
+            self._open.append(name)
             try:
                 return call(*args, **kwargs)
             finally:
-                self._depth -= 1
-                self.seconds[name] += time.process_time() - start
+                self._switch()
+                self._open.pop()
 
         return timed
+
+    def _switch(self):
+        now = time.process_time()
+        if self._open:
+            self.seconds[self._open[-1]] += now - self._since
+        self._since = now
 
 
 def gemm_rate(shapes):
