@@ -52,6 +52,7 @@ OPTIMISATION = (
     "loss",
     "loss_dtype",
     "compile",
+    "tolerance",
 )
 """Hyper-parameters of the optimiser; all others are of the network."""
 
@@ -161,8 +162,8 @@ class GrokModule(LightningModule):
         self._log_evaluation()
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Predicted labels: int64, shape of the labels."""
-        return torch.cat([self.net(tokens).argmax(1) for tokens in chunks(batch.tokens, batch.labels)])
+        """Predicted labels, shape of the labels."""
+        return torch.cat([self.loss.predict(self.net(tokens)) for tokens in chunks(batch.tokens, batch.labels)])
 
     def _score(self, part: str) -> TableScore:
         score = self.scores[part]
