@@ -134,7 +134,12 @@ class BatchLoader:
     def __iter__(self) -> Iterator[Batch]:
         epoch, start = divmod(self._step, len(self.order))
         permutation = self.order.epoch(epoch)
+        whole = isinstance(self.order, FullBatch) and self.order.world_size == 1
         for position in range(start, len(self.order)):
+            if whole:  # nothing to gather
+                self._step += 1
+                yield Batch(self.tokens, self.labels, 1.0)
+                continue
             rows, weight = self.order.take(permutation, position)
             rows = rows.to(self.tokens.device)
             self._step += 1

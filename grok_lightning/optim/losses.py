@@ -113,8 +113,7 @@ class SquaredError(Loss):
             labels: Floats, shape (B,) or (B, T); taken in the dtype of the outputs.
             reduction: mean or sum over all predictions, or none.
         """
-        rows = (logits - labels.to(logits.dtype)).square() / 2
-        return rows if reduction == "none" else rows.mean() if reduction == "mean" else rows.sum()
+        return F.mse_loss(logits, labels.to(logits.dtype), reduction=reduction) / 2
 
     def correct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Which predictions are within the tolerance: bool, shape of the labels."""
