@@ -51,20 +51,9 @@ from grok_lightning.resume import Resumed
 
 # The bare names of models and data resolve once imported.
 __all__ = [
-    "DiagonalLinear",
-    "EmbeddingFreeMLP",
-    "EmbeddingMLP",
-    "GrokCLI",
-    "MatrixCompletion",
-    "MatrixFactorization",
-    "ModularDataModule",
-    "ReLUStudent",
-    "SparseRegression",
-    "TeacherStudent",
-    "Transformer",
-    "main",
-    "resolver",
-]
+    "DiagonalLinear", "EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "MatrixCompletion", "MatrixFactorization",
+    "ModularDataModule", "ReLUStudent", "SparseRegression", "TeacherStudent", "Transformer", "main", "resolver",
+]  # fmt: skip
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     "max_steps": 3000,

@@ -217,7 +217,9 @@ class GrokModule(LightningModule):
         checkpoint["hyper_parameters"] = {name: plain(value) for name, value in own.items()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint of other settings when training goes on from it."""
+        """Refuse a checkpoint of other settings when training goes on from it; take its weights in their precision."""
+        if self._trainer is not None:  # Lightning does this after loading, when float64 weights have been rounded
+            self.trainer.precision_plugin.convert_module(self)
         if self._trainer is not None and self.trainer.state.fn == "fit":
             self.refuse_other_settings(checkpoint.get("hyper_parameters", {}), also_optimiser=True)
 

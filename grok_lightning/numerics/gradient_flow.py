@@ -32,7 +32,8 @@ def gradient_flow(
     Step k of ``w ← w − η(∇F(w) + λw)`` is at time t = ηk and differs from the flow by O(η) at a fixed time. The
     integrator chooses its own steps: where the flow is slow and stiff, as in the second phase of arXiv:2505.20172, an
     implicit method (LSODA switches by itself, or BDF, Radau) gets far beyond what gradient descent can afford, on
-    networks of up to some hundred weights. The network is left as it is.
+    networks of up to some hundred weights that are smooth: along a kink of ReLU an integrator can creep for ever. The
+    network is left as it is.
 
     Args:
         net: The network; w(0) are its parameters, in float64 from there on.

@@ -6,7 +6,7 @@ from scipy.linalg import expm
 
 from grok_lightning.data.regression import SparseRegression
 from grok_lightning.errors import ConfigError
-from grok_lightning.nets.flow import DiagonalLinearNet, ReLUStudentNet
+from grok_lightning.nets.flow import DiagonalLinearNet, MatrixFactorizationNet
 from grok_lightning.numerics.gradient_flow import gradient_flow
 from grok_lightning.numerics.interpolators import least_l1
 from grok_lightning.optim.losses import SquaredError
@@ -33,12 +33,14 @@ def test_linear_regression_follows_the_matrix_exponential(problem):
         assert torch.allclose(found["w"], exact, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["diagonal", "relu"])
+@pytest.mark.parametrize("kind", ["diagonal", "factors"])
 def test_gradient_descent_approaches_the_flow_to_first_order(problem, kind):
     """Halving the step halves the distance at a fixed time."""
     X, y = problem
     torch.manual_seed(1)
-    net = (DiagonalLinearNet(8) if kind == "diagonal" else ReLUStudentNet(8, 6)).double()
+    net = (DiagonalLinearNet(8) if kind == "diagonal" else MatrixFactorizationNet(3)).double()
+    if kind == "factors":
+        X = torch.tensor([[0, 0], [0, 1], [1, 2], [2, 1], [2, 2]])
     (flow,) = gradient_flow(net, X, y, SquaredError(), DECAY, [2.0])
     start, errors = {name: p.detach().clone() for name, p in net.named_parameters()}, []
     for steps in (200, 400, 800):
