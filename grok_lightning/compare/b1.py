@@ -72,8 +72,9 @@ def judge_b1(group: Group, pool: Sequence[str], bootstrap: Bootstrap) -> Claim:
         "n_values": len(fitted), "lambda_low": min(fitted), "lambda_high": max(fitted),
         "steepest": min(fit.local), "flattest": max(fit.local),
     }  # fmt: skip
-    scaled = _scaled(dict(context), fitted)
-    estimate = f"slope {fit.slope:.3f} (interval {fit.low:.3f} to {fit.high:.3f}) over λ = {_names(fitted)}{scaled}"
+    local = ", ".join(f"{slope:.2f}" for slope in fit.local)
+    estimate = f"slope {fit.slope:.3f} (interval {fit.low:.3f} to {fit.high:.3f}) over λ = {_names(fitted)}"
+    estimate += f"; between neighbours {local}{_scaled(dict(context), fitted)}"
     return Claim("B1", TEXT, context, verdict, n, estimate, why + _left(everything, fitted, bound), numbers, "λ")
 
 
