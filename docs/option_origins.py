@@ -37,13 +37,17 @@ _NAMES = {
     "model.compile data.exclude_zero data.sampler_gamma adaptive_c.every_n_steps adaptive_c.smoothing "
     "adaptive_c.start_step grokking.stop_after_steps ntk.every_n_steps ntk.log_points_per_decade hessian.subset "
     "ckpt_path sweep.dry_run sweep.retry_failed sweep.max_runs compare.partial compare.pool compare.csv compare.json "
+    "interpolator.every_n_steps interpolator.log_points_per_decade "
     "compare.figure report.partial audit.json audit.no_group audit.resumed sweep.gpus",
     "data": "model.muon_lr model.weight_decay_embedding model.weight_decay_first_layer model.weight_decay_rest "
     "model.loss_dtype grokking.part record.experiment record.run_id trainer.logger.project trainer.logger.save_dir "
     "trainer.logger.name trainer.logger.group spectrum.matrices fourier.progress_losses compare.by compare.baseline "
     "compare.threshold compare.mem_threshold compare.part compare.sustain_evaluations report.out report.by "
     "sweep.threads sweep.name sweep.workers audit.acc audit.rank audit.seed",
-    "ours": "model.decay_scales_with_c data.skew data.split_seed data.order_seed data.sampler data.sampler_decay "
+    "field, arXiv:2505.20172": "data.size data.rank",
+    "ours": "model.tolerance model.width data.n_features data.n_nonzero data.n_train data.n_val data.n_test "
+    "data.n_teacher model.decay_scales_with_c data.skew data.split_seed data.order_seed data.sampler "
+    "data.sampler_decay "
     "grokking.sustain_evaluations checkpoint.every_n_steps numerics.nonfinite hessian.k hessian.dtype hessian.seed "
     "hessian.cold_every hessian.warm_start hessian.density hessian.max_krylov fourier.threshold ntk.n_probe ntk.seed "
     "health.factor health.window health.floor two_phase.epsilon audit.phase_epsilon record.root trainer.logger.mode "
@@ -70,5 +74,25 @@ _NAMES = {
 ORIGINS = {name: origin for origin, names in _NAMES.items() for name in names.split()}
 """``group.option`` → origin."""
 
-SPECIAL = {"Transformer.lr": "ours", "Transformer.d_model": "field, arXiv:2201.02177"}
+_TWO_PHASES = {
+    f"{cls}.{name}": origin
+    for cls in ("DiagonalLinear", "MatrixFactorization", "ReLUStudent")
+    for name, origin in {
+        "lr": "ours", "weight_decay": "ours", "init_scale": "ours", "depth": "ours",
+        "hidden": "field, arXiv:2505.20172",
+        "optimizer": "field, arXiv:2505.20172 (gradient flow)",
+    }.items()
+}  # fmt: skip
+_REGRESSION = {
+    f"{cls}.{name}": "ours"
+    for cls in ("SparseRegression", "MatrixCompletion", "TeacherStudent")
+    for name in ("batch_size", "frac_train")
+}
+
+SPECIAL = {
+    "Transformer.lr": "ours",
+    "Transformer.d_model": "field, arXiv:2201.02177",
+    **_TWO_PHASES,
+    **_REGRESSION,
+}
 """``Class.option`` → origin, where a class has another default than the others."""

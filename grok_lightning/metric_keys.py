@@ -118,3 +118,8 @@ def grad_norm(block: str) -> str:
 def two_phase(quantity: str) -> str:
     """About weight decay against the gradient (arXiv:2505.20172)."""
     return f"two_phase/{quantity}"
+
+
+def interpolator(quantity: str) -> str:
+    """About a linear function that is learned, against the least interpolator and the truth."""
+    return f"interpolator/{quantity}"

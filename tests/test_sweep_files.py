@@ -32,6 +32,10 @@ GRIDS = {
     },
     "split_x_batch_size": {"data.split": ["random", "uniform", "skewed"], "data.batch_size": BATCH},
     "sgd_c": {"model.c": [1, 10]},
+    "two_phase_decay": {"model.weight_decay": [0.1, 0.01, 0.003, 0.001, 0.0003]},
+    "two_phase_completion": {"model.weight_decay": [0.001, 0.0003, 0.0001]},
+    "two_phase_relu": {"model.weight_decay": [0.03, 0.01, 0.003]},
+    "two_phase_init": {"model.init_scale": [0.01, 0.03, 0.1, 0.3, 0.5]},
 }
 SEARCHES = {"c_random": "random", "c_bayes": "bayes"}
 WANDB_FIELDS = {
@@ -88,7 +92,8 @@ def test_the_parser_takes_every_value(name, resolve):
         config = resolve(command_line(name, point))
         assert {key: lookup(config, key) for key in point} == point
         assert config["record"]["experiment"] == name
-        assert [config["data"]["init_args"][name] for name in ("split_seed", "order_seed", "p")] == [0, 0, 97]
+        fixed = {"split_seed": 0, "order_seed": 0} | ({} if name.startswith("two_phase") else {"p": 97})
+        assert {key: config["data"]["init_args"][key] for key in fixed} == fixed
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,15 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 
 from grok_lightning import metric_keys
-from grok_lightning.callbacks.lookup import chunk_rows, datamodule_of, labelled_blocks, logits_by_chunk, net_of, pairs
+from grok_lightning.callbacks.lookup import (
+    chunk_rows,
+    datamodule_of,
+    labelled_blocks,
+    logits_by_chunk,
+    loss_of,
+    net_of,
+    pairs,
+)
 from grok_lightning.callbacks.periodic import Periodic, Values
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.numerics.health import (
@@ -70,17 +78,19 @@ class Health(Periodic):
         """One forward over the training set."""
         net = net_of(pl_module)
         tokens, labels = pairs(trainer, datamodule_of(trainer).measured_rows())
-        sums, rows = torch.zeros(3, device=tokens.device), chunk_rows(labels)
+        sums, rows, classifies = torch.zeros(3, device=tokens.device), chunk_rows(labels), loss_of(pl_module).classifies
         chunks = torch.split(labels, rows)
         for logits, chunk in zip(logits_by_chunk(trainer, net, tokens, rows), chunks, strict=True):
-            means = torch.stack([softmax_collapse_fraction(logits, chunk), logit_norm(logits)])
-            sums += torch.cat([means * len(chunk), nonfinite_count([logits]).to(sums)[None]])
+            if classifies:
+                means = torch.stack([softmax_collapse_fraction(logits, chunk), logit_norm(logits)])
+                sums[:2] += means * len(chunk)
+            sums[2] += nonfinite_count([logits])
         collapse, norm, bad = (sums / torch.tensor([len(labels), len(labels), 1], device=sums.device)).tolist()
         params = dict(net.named_parameters())
         norms = block_norms(params, labelled_blocks(net) | {"all": list(params)})
-        numbers = {
-            "softmax_collapse": collapse,
-            "logit_norm": norm,
+        # real outputs have neither a softmax nor a norm per row
+        numbers = {"softmax_collapse": collapse, "logit_norm": norm} if classifies else {}
+        numbers |= {
             "nonfinite_logits": bad,
             "nonfinite_params": float(nonfinite_count(params.values())),
             "loss_spikes": float(self.spikes),

@@ -54,6 +54,8 @@ class TwoPhase(Periodic):
         values[metric_keys.two_phase("weight_norm")] = weight
         if grad > 0:
             values[metric_keys.two_phase("decay_over_gradient")] = math.hypot(*pulls) / grad
+        if recipe.is_plain_sgd and recipe.weight_decay > 0 and not recipe.own_decays:
+            values[metric_keys.two_phase("decay_time")] = recipe.weight_decay * recipe.lr * trainer.global_step
         return values
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -66,8 +68,7 @@ class TwoPhase(Periodic):
         ):  # both clocks are measured against the weights before the first update
             return
         steps, grads, weights = zip(*usable, strict=True)
-        plain_sgd = recipe.optimizer == "sgd" and recipe.momentum == 0 and recipe.c == 1
-        lr = recipe.lr if plain_sgd else None
+        lr = recipe.lr if recipe.is_plain_sgd else None
         clock = two_phase_clock(steps, grads, weights, recipe.weight_decay, lr, self.epsilon)
         found = {
             metric_keys.clock("t_gf"): clock.t_gf,

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grok_lightning.compare.cells import Bootstrap, grok_times
-from grok_lightning.compare.evidence import Claim, Group, Verdict, rates_by
-from grok_lightning.compare.pairs import by_replicate
+from grok_lightning.compare.evidence import Claim, Draws, Group, Verdict, rates_by, resamples
 from grok_lightning.compare.runs import Run
 from grok_lightning.compare.settings import Value, show
 from grok_lightning.numerics.inference import percentile_interval, wilson
@@ -26,7 +25,6 @@ MIN_RUNS = 5
 _TIE = 1e-12
 Cells = dict[float, list[Run]]
 Accuracies = NDArray[np.float64]
-Draws = Mapping[float, NDArray[np.int64]]
 
 
 def judge_c4(group: Group, pool: Sequence[str], alpha: float, bootstrap: Bootstrap) -> Claim:
@@ -55,7 +53,7 @@ def judge_c4(group: Group, pool: Sequence[str], alpha: float, bootstrap: Bootstr
         have = ", ".join(f"{c} ({k})" for c, k in n.items())
         why = f"needs {MIN_RUNS} runs each of a c in 4–16, a smaller and a larger one; runs by c: {have}"
         return Claim("C4", TEXT, context, "undetermined", n, "none", why, {})
-    cells, draws = _draws(cells, pool, bootstrap)
+    cells, draws = resamples(cells, pool, bootstrap)
     step = min(run.test_acc[0][-1] for runs in cells.values() for run in runs)
     acc = {c: np.array([run.test_acc_at(step) for run in runs], dtype=float) for c, runs in cells.items()}
     optimum, best = _optimum(acc, draws)
@@ -83,18 +81,6 @@ def _usable(cells: Mapping[Value, Sequence[Run]]) -> Cells:
         if isinstance(c, int | float) and len(known) >= MIN_RUNS:
             found[float(c)] = known
     return dict(sorted(found.items()))
-
-
-def _draws(cells: Cells, pool: Sequence[str], bootstrap: Bootstrap) -> tuple[Cells, Draws]:
-    """Runs by c, and which of them each resample holds; where all c share their seeds, one draw of seeds for all."""
-    generator = bootstrap.generator()
-    keyed = {c: by_replicate(runs, (), pool) for c, runs in cells.items()}
-    first = next(iter(keyed.values()))
-    if all(runs.keys() == first.keys() and len(runs) == len(cells[c]) for c, runs in keyed.items()):
-        shared = generator.integers(len(first), size=(bootstrap.n_draws, len(first)))
-        return {c: [runs[key] for key in first] for c, runs in keyed.items()}, dict.fromkeys(cells, shared)
-    own = {c: generator.integers(len(runs), size=(bootstrap.n_draws, len(runs))) for c, runs in cells.items()}
-    return cells, own
 
 
 def _inside(cells: Mapping[float, object]) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Claims of arXiv:2505.15624 about c, judged from the runs at hand.
+"""Claims of arXiv:2505.15624 about c and of arXiv:2505.20172 about weight decay, judged from the runs at hand.
 
 A verdict is supported, contradicted or undetermined. It is computed from the runs every time; where they do not
 hold what a claim is about, it is undetermined and says what is lacking. Claims read the first-cross clock.
@@ -6,6 +6,7 @@ hold what a claim is about, it is undetermined and says what is lacking. Claims 
 
 from collections.abc import Sequence
 
+from grok_lightning.compare import b1
 from grok_lightning.compare.c3 import judge_c3
 from grok_lightning.compare.c4 import judge_c4
 from grok_lightning.compare.cells import Bootstrap
@@ -16,7 +17,7 @@ from grok_lightning.compare.runs import Run
 def judge(
     runs: Sequence[Run], by: Sequence[str], pool: Sequence[str], alpha: float, bootstrap: Bootstrap
 ) -> list[Claim]:
-    """Every claim about c; none if c is not in --by.
+    """Every claim about a setting in --by: C3 and C4 about c, B1 about weight decay.
 
     Args:
         runs: Runs that count.
@@ -25,8 +26,12 @@ def judge(
         alpha: Level of the tests.
         bootstrap: How intervals are made.
     """
-    if C not in by:
-        return []
-    groups = group_runs(runs, by)
-    pooled = [name for name in pool if name not in GROUPING]
-    return judge_c3(groups, pooled, alpha, bootstrap) + [judge_c4(group, pooled, alpha, bootstrap) for group in groups]
+    found: list[Claim] = []
+    if C in by:
+        groups, pooled = group_runs(runs, by), [name for name in pool if name not in GROUPING]
+        found += judge_c3(groups, pooled, alpha, bootstrap)
+        found += [judge_c4(group, pooled, alpha, bootstrap) for group in groups]
+    if b1.LAMBDA in by:
+        pooled = [name for name in pool if name not in b1.GROUPING]
+        found += [b1.judge_b1(g, pooled, bootstrap) for g in group_runs(runs, by, b1.LAMBDA, b1.GROUPING)]
+    return found

@@ -32,7 +32,7 @@ class Comparison:
         partial: Whether runs count that did not come to their end.
         cells: The cells, in order.
         contrasts: Every cell against the baseline cell of the same context, by clock.
-        claims: Verdicts on claims about c; empty unless c is among the settings.
+        claims: Verdicts on claims about c and weight decay; empty unless one of them is among the settings.
         left_out: Directories that do not count, and why.
         notes: What a reader has to know about the runs that do.
         version: Version of this package.

@@ -4,6 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from grok_lightning.compare.cells import Bootstrap
+from grok_lightning.compare.pairs import by_replicate
 from grok_lightning.compare.runs import Run
 from grok_lightning.compare.settings import SEEDS, Value, sort_key
 
@@ -13,7 +18,10 @@ GROUPING = ("data.task", "model", "model.optimizer", "model.lr", "data.batch_siz
 """Settings that the claims speak of: runs that differ in them are judged apart, pooled or not."""
 
 Group = tuple[tuple[tuple[str, Value], ...], dict[Value, list[Run]]]
-"""Settings that the runs share, and their runs by c."""
+"""Settings that the runs share, and their runs by c, or by another setting that a claim is about."""
+
+Draws = Mapping[float, NDArray[np.int64]]
+"""Value of that setting → which of its runs each resample holds, shape (n_draws, n)."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,7 @@ class Claim:
         estimate: What was measured, in words, with its interval.
         why: One sentence on how the verdict follows.
         numbers: The measured numbers.
+        setting: What n counts runs by, in words.
     """
 
     name: str
@@ -39,15 +48,25 @@ class Claim:
     estimate: str
     why: str
     numbers: Mapping[str, float | int | None]
+    setting: str = "c"
 
 
-def group_runs(runs: Sequence[Run], by: Sequence[str]) -> list[Group]:
-    """Runs that differ in c alone (and seeds, and pooled settings that no claim speaks of)."""
-    keys = tuple(dict.fromkeys((*GROUPING, *(name for name in by if name not in (C, *SEEDS)))))
+def group_runs(
+    runs: Sequence[Run], by: Sequence[str], varied: str = C, grouping: Sequence[str] = GROUPING
+) -> list[Group]:
+    """Runs that differ in one setting alone (and seeds, and pooled settings that no claim speaks of).
+
+    Args:
+        runs: Runs that count.
+        by: Full names of the settings that make cells.
+        varied: The setting that claims are about.
+        grouping: Settings that they speak of.
+    """
+    keys = tuple(dict.fromkeys((*grouping, *(name for name in by if name not in (varied, *SEEDS)))))
     groups: dict[tuple[Value, ...], dict[Value, list[Run]]] = {}
     for run in runs:
         context = tuple(run.settings.get(name) for name in keys)
-        groups.setdefault(context, {}).setdefault(run.settings.get(C), []).append(run)
+        groups.setdefault(context, {}).setdefault(run.settings.get(varied), []).append(run)
     ordered = sorted(groups.items(), key=lambda item: [sort_key(value) for value in item[0]])
     return [
         (tuple(zip(keys, values, strict=True)), dict(sorted(cells.items(), key=lambda item: sort_key(item[0]))))
@@ -68,3 +87,23 @@ def rates_by(one: Sequence[Run], other: Sequence[Run]) -> tuple[int, int, int]:
         sum((t := run.clocks.t_grok["first"]) is not None and t <= horizon for run in group) for group in (one, other)
     ]
     return counts[0], counts[1], horizon
+
+
+def resamples(
+    cells: Mapping[float, list[Run]], pool: Sequence[str], bootstrap: Bootstrap
+) -> tuple[dict[float, list[Run]], Draws]:
+    """Runs by value, and which of them each resample holds; where all have the same seeds, one draw of seeds for all.
+
+    Args:
+        cells: Runs by value of a setting.
+        pool: Pooled settings that tell runs of equal seeds apart.
+        bootstrap: Number and seed of the resamples.
+    """
+    generator = bootstrap.generator()
+    keyed = {value: by_replicate(runs, (), pool) for value, runs in cells.items()}
+    first = next(iter(keyed.values()))
+    if all(runs.keys() == first.keys() and len(runs) == len(cells[value]) for value, runs in keyed.items()):
+        shared = generator.integers(len(first), size=(bootstrap.n_draws, len(first)))
+        return {value: [runs[key] for key in first] for value, runs in keyed.items()}, dict.fromkeys(cells, shared)
+    own = {value: generator.integers(len(runs), size=(bootstrap.n_draws, len(runs))) for value, runs in cells.items()}
+    return dict(cells), own

@@ -72,7 +72,7 @@ def _run(options: Any) -> int:
 
 
 def _parser() -> ArgumentParser:
-    text = "Grok rates, times to grok with censoring, paired tests over seeds, and verdicts on claims about c."
+    text = "Grok rates, times to grok with censoring, paired tests over seeds, and verdicts on claims about c and λ."
     parser = ArgumentParser(prog="grok_lightning compare", description=text, exit_on_error=False)
     add = parser.add_argument
     add("paths", nargs="+", type=str, help="run directories, and directories of them (an experiment, a sweep)")

@@ -14,7 +14,7 @@ from grok_lightning import yaml_files
 from grok_lightning.compare.clocks import Clocks, Definition, UnusableError, read_clocks, recorded_definition
 from grok_lightning.compare.settings import SEEDS, Settings, Value, flatten
 from grok_lightning.errors import ConfigError
-from grok_lightning.metric_keys import PARTS, acc
+from grok_lightning.metric_keys import PARTS, acc, two_phase
 from grok_lightning.records import METRICS, Columns, read_metrics
 
 FILES = ("config.yaml", "summary.json", METRICS)
@@ -42,6 +42,7 @@ class Run:
         clocks: Its clocks.
         final_acc: Part of the table → last accuracy.
         test_acc: Steps of the evaluations, and the test accuracy at each; empty if the record has none.
+        decay_bound: ‖∇F(w_0)‖/‖w_GF‖, which weight decay has to be small against; ``None`` if not recorded.
         started: When it started, as the record has it (sorts by time); empty if unknown.
         version: Version of the package that made it; ``None`` if unknown.
         environment: Versions and hardware that can move numbers by rounding.
@@ -55,6 +56,7 @@ class Run:
     clocks: Clocks
     final_acc: Mapping[str, float | None]
     test_acc: tuple[Sequence[int], Sequence[float]]
+    decay_bound: float | None
     started: str
     version: str | None
     environment: Mapping[str, str]
@@ -166,6 +168,7 @@ def _read(path: Path, wanted: Definition, partial: bool) -> Run:
         clocks,
         {part: _final(part, summary, series) for part in PARTS},
         series.get(acc("test"), ([], [])),
+        next(iter(series.get(two_phase("bound"), ([], []))[1][-1:]), None),
         str(provenance.get("started", "")),
         None if version is None else str(version),
         environment,

@@ -36,8 +36,8 @@ LENGTH = (
 """Settings that decide how long a run was watched, not when it groks."""
 
 _NEUTRAL = (
-    "balance.", "checkpoint.", "fourier.", "health.", "hessian.", "ntk.", "numerics.", "record.", "spectrum.",
-    "trainer.logger.", "two_phase.",
+    "balance.", "checkpoint.", "fourier.", "health.", "hessian.", "interpolator.", "ntk.", "numerics.", "record.",
+    "spectrum.", "trainer.logger.", "two_phase.",
 )  # fmt: skip
 _NEUTRAL_NAMES = (
     "config",

@@ -38,7 +38,7 @@ def sheets(comparison: Comparison) -> list[tuple[Sheet | None, list[str]]]:
     lines = []
     for claim in comparison.claims:
         where = ", ".join(f"{name} = {show(value)}" for name, value in claim.context)
-        n = ", ".join(f"{k} with c = {c}" for c, k in claim.n.items())
+        n = ", ".join(f"{k} with {claim.setting} = {c}" for c, k in claim.n.items())
         lines += [f"{claim.name} {claim.text}", f"  in {where}: {claim.verdict}"]
         lines += [f"  n: {n}; estimate: {claim.estimate}", f"  why: {claim.why}"]
     return [*found, (None, lines)]

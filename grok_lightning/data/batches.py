@@ -89,6 +89,29 @@ class BatchOrder:
         """Continue from a saved state."""
 
 
+FULL_BATCH_EPOCH = 10_000
+"""Steps that count as an epoch where every batch is the whole training set: what Lightning does at the end of one is
+not done at every step."""
+
+
+@dataclass(frozen=True)
+class FullBatch(BatchOrder):
+    """Every batch is the whole training set, in order: plain gradient descent, without a seed."""
+
+    def __len__(self) -> int:
+        """Steps per epoch, a number without a meaning here."""
+        return FULL_BATCH_EPOCH
+
+    def epoch(self, number: int) -> Tensor:
+        """Rows in order: int64, shape (n,)."""
+        return torch.arange(self.n)
+
+    def take(self, permutation: Tensor, position: int) -> tuple[Tensor, float]:
+        """This process's rows, the same at every position, and their :attr:`Batch.weight`."""
+        mine = permutation[self.rank :: self.world_size]
+        return mine, self.world_size * len(mine) / self.n
+
+
 class BatchLoader:
     """Endless supply of batches, one epoch per iteration, from tensors that already live on the device.
 
@@ -111,7 +134,12 @@ class BatchLoader:
     def __iter__(self) -> Iterator[Batch]:
         epoch, start = divmod(self._step, len(self.order))
         permutation = self.order.epoch(epoch)
+        whole = isinstance(self.order, FullBatch) and self.order.world_size == 1
         for position in range(start, len(self.order)):
+            if whole:  # nothing to gather
+                self._step += 1
+                yield Batch(self.tokens, self.labels, 1.0)
+                continue
             rows, weight = self.order.take(permutation, position)
             rows = rows.to(self.tokens.device)
             self._step += 1

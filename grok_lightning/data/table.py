@@ -12,7 +12,7 @@ from grok_lightning.data.samplers import TokenBounds
 from grok_lightning.data.splits import Split
 from grok_lightning.errors import ConfigError
 
-SIZES = ("vocab_size", "n_classes", "context_length", "image_size", "channels", "n_features")
+SIZES = ("vocab_size", "n_classes", "context_length", "image_size", "channels", "n_features", "matrix_size")
 """Arguments of models that the data decide, where they have them."""
 
 
@@ -36,6 +36,9 @@ class TableDataModule(LightningDataModule):
 
     modulus: int | None = None
     """p, where the labels are a function of residues mod p."""
+
+    truth: Tensor | None = None
+    """What labels are a linear function of, where one is known: β* of ``y = ⟨β*, x⟩``, or M* of ``y = M*_ij``."""
 
     bounds: TokenBounds | None = None
     """State of a sampler that looks at gradients."""

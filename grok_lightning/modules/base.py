@@ -52,6 +52,7 @@ OPTIMISATION = (
     "loss",
     "loss_dtype",
     "compile",
+    "tolerance",
 )
 """Hyper-parameters of the optimiser; all others are of the network."""
 
@@ -161,9 +162,10 @@ class GrokModule(LightningModule):
         self._log_evaluation()
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Predicted labels: int64, shape of the labels."""
+        """Predicted labels, shape of the labels."""
         with self.net.still():
-            return torch.cat([self.net(tokens).argmax(1) for tokens in chunks(batch.tokens, batch.labels)])
+            parts = chunks(batch.tokens, batch.labels)
+            return torch.cat([self.loss.predict(self.net(tokens)) for tokens in parts])
 
     def _score(self, part: str) -> TableScore:
         score = self.scores[part]
@@ -220,7 +222,9 @@ class GrokModule(LightningModule):
         checkpoint["hyper_parameters"] = {name: plain(value) for name, value in own.items()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint of other settings when training goes on from it."""
+        """Refuse a checkpoint of other settings when training goes on from it; take its weights in their precision."""
+        if self._trainer is not None:  # Lightning does this after loading, when float64 weights have been rounded
+            self.trainer.precision_plugin.convert_module(self)
         if self._trainer is not None and self.trainer.state.fn == "fit":
             self.refuse_other_settings(checkpoint.get("hyper_parameters", {}), also_optimiser=True)
 

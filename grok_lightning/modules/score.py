@@ -32,7 +32,10 @@ class TableScore(Metric):
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add rows: logits float, shape (B, n_classes) or (B, n_classes, T); labels int64, shape (B,) or (B, T)."""
+        """Add rows: logits float, shape (B, n_classes) or (B, n_classes, T); labels int64, shape (B,) or (B, T).
+
+        Where labels are real numbers, outputs have their shape.
+        """
         self.loss_sum += self.loss(logits, labels, "sum").to(self.loss_sum.dtype)
         self.correct += self.loss.correct(logits, labels).sum()
         self.count += labels.numel()

@@ -65,6 +65,10 @@ class Net(nn.Module):
         """Names of the 2-D weights between hidden layers, which Muon is made for: neither E nor the output layer."""
         return set()
 
+    def linear_map(self) -> Tensor | None:
+        """What the network computes, live, where it is linear in its input: β or M; ``None`` elsewhere."""
+        return None
+
     def matrices(self) -> dict[str, Tensor]:
         """Named 2-D weights, live (not copies), for spectra and ranks; every 2-D parameter unless a class says better.
 

@@ -70,7 +70,8 @@ def _per_sample_gradients(net: nn.Module, wanted: set[str], direction: Tensor | 
 
     def output(moving: Gradients, row: Tensor) -> Tensor:
         logits: Tensor = functional_call(net, {**fixed, **moving}, (row[None],))[0]
-        return logits.sum() / len(logits) ** 0.5 if direction is None else logits @ direction.to(logits)
+        n_outputs = logits.shape[0] if logits.ndim else 1  # real labels: one number a row
+        return logits.sum() / n_outputs**0.5 if direction is None else logits @ direction.to(logits)
 
     per_sample = vmap(grad(output), in_dims=(None, 0))
 

@@ -1,7 +1,8 @@
 """The losses that a run can minimise."""
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -40,6 +41,9 @@ class Loss:
         dtype: float32 or float64: what logits are cast to first; ``None`` computes in theirs, in float32 at least.
     """
 
+    classifies: ClassVar[bool] = True
+    """Whether outputs are logits of classes; elsewhere softmax quantities mean nothing."""
+
     name: LossName = "cross_entropy"
     dtype: LossDtype | None = None
 
@@ -72,7 +76,52 @@ class Loss:
 
     def correct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Which predictions are right, ``argmax = label``: bool, shape of the labels."""
-        return logits.argmax(1) == labels
+        return self.predict(logits) == labels
+
+    def predict(self, logits: Tensor) -> Tensor:
+        """The predicted labels, shape of the labels."""
+        return logits.argmax(1)
+
+
+@dataclass(frozen=True)
+class SquaredError(Loss):
+    """Half the mean squared error on real labels, ``F = (1/2N) Σ_i (f_i − y_i)²``.
+
+    The half makes the gradient ``(1/N) Σ (f_i − y_i) ∇f_i`` and a decay of λ the penalty ``(λ/2)‖w‖²`` of the same
+    scale, as in arXiv:2505.20172. "Accuracy" is the share of rows with ``|f_i − y_i| ≤ tolerance``, so that T_mem and
+    T_grok are defined as elsewhere: they say when all but a few rows are predicted to within the tolerance.
+
+    Attributes:
+        tolerance: In units of the labels; the datamodules of :mod:`grok_lightning.data.regression` give labels of
+            unit size, so that it is relative to their spread.
+    """
+
+    classifies: ClassVar[bool] = False
+
+    name: LossName = "mse"
+    tolerance: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.tolerance < math.inf, "model.tolerance", self.tolerance, "must be greater than 0 and finite")
+
+    def __call__(self, logits: Tensor, labels: Tensor, reduction: Reduction = "mean") -> Tensor:
+        """The loss.
+
+        Args:
+            logits: What the network gives, shape of the labels.
+            labels: Floats, shape (B,) or (B, T); taken in the dtype of the outputs.
+            reduction: mean or sum over all predictions, or none.
+        """
+        return F.mse_loss(logits, labels.to(logits.dtype), reduction=reduction) / 2
+
+    def correct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Which predictions are within the tolerance: bool, shape of the labels."""
+        return (logits - labels.to(logits.dtype)).abs() <= self.tolerance
+
+    def predict(self, logits: Tensor) -> Tensor:
+        """The outputs themselves."""
+        return logits
 
 
 CROSS_ENTROPY = Loss()

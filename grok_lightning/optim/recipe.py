@@ -112,6 +112,12 @@ class Recipe:
         return self.gradient.grokfast != "none" or self.gradient.orthogonal or self.freeze_embedding_at is not None
 
     @property
+    def is_plain_sgd(self) -> bool:
+        """Whether an update is ``−η(∇F + λθ)``, a step of gradient flow, once warm-up is over."""
+        filtered = self.filters_gradients or self.clamp.norm is not None
+        return self.optimizer == "sgd" and self.momentum == 0 and self.c == 1 and not filtered
+
+    @property
     def own_decays(self) -> dict[str, float]:
         """Block → λ, of the blocks that have one of their own."""
         named = {

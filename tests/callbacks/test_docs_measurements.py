@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from short_run import fit
+from short_run import OFF, Run, fit
+
+from grok_lightning.__main__ import run
 
 TEXT = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| `")]
@@ -18,6 +20,10 @@ INTERVENTIONS = [
     "--data.sampler=entropy", "--data.sampler_gamma=1", "--adaptive_c.every_n_steps=5", "--model.gradient.grokfast=ema",
 ]  # fmt: skip
 BROKEN = ["--numerics.nonfinite=skip", "--model.optimizer=sgd", "--model.lr=1e30"]
+LINEAR = [
+    ["--data=SparseRegression", "--model=DiagonalLinear"],
+    ["--data=MatrixCompletion", "--model=MatrixFactorization"],
+]
 PLAIN = {"step", "_timestamp", "epoch"}
 
 
@@ -36,9 +42,14 @@ def logged():
         fit(*INTERVENTIONS, steps=10, run_id="interventions"),
         fit(*TWO_PHASES, steps=100, run_id="two_phases"),
     ]
+    for at, kind in enumerate(LINEAR):
+        flags = ["--interpolator.every_n_steps=5", "--trainer.max_steps=5", "--trainer.val_check_interval=5"]
+        name = [f"--record.run_id=linear-{at}", "--record.experiment=x", "--trainer.logger=false"]
+        assert run(["fit", *OFF, *kind, *flags, *name]) == 0
+        runs.append(Run(Path(f"runs/x/linear-{at}")))
     with pytest.warns(match="is left out"):
         runs.append(fit(*BROKEN, steps=3, run_id="broken"))
-    return {key for run in runs for line in run.lines for key in line} - PLAIN
+    return {key for one in runs for line in one.lines for key in line} - PLAIN
 
 
 def test_every_key_is_documented_and_every_documented_key_exists(logged):
