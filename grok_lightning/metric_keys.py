@@ -29,6 +29,11 @@ def acc(part: str) -> str:
     return f"{part}/acc"
 
 
+def perplexity(part: str) -> str:
+    """Exponential of the mean loss over a part of a text, per token."""
+    return f"{part}/perplexity"
+
+
 def lr(group: str) -> str:
     """Learning rate of a parameter group."""
     return f"lr/{group}"

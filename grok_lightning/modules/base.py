@@ -68,6 +68,9 @@ class GrokModule(LightningModule):
         compile: Whether training steps go through torch.compile; evaluations and measurements never do.
     """
 
+    perplexity = False
+    """Whether evaluations give the exponential of the loss too."""
+
     def __init__(self, net: Net, recipe: Recipe, loss: Loss = CROSS_ENTROPY, compile: bool = False) -> None:
         super().__init__()
         parameter_groups(net, recipe)  # refuses a recipe that does not fit the network before anything is written
@@ -182,6 +185,8 @@ class GrokModule(LightningModule):
             if score.update_called:
                 values[metric_keys.loss(part)], values[metric_keys.acc(part)] = score.compute()
                 score.reset()
+                if self.perplexity:
+                    values[metric_keys.perplexity(part)] = values[metric_keys.loss(part)].exp()
         return values
 
     def _log_evaluation(self) -> None:
