@@ -34,6 +34,7 @@ from grok_lightning.callbacks.spectrum import Spectrum
 from grok_lightning.callbacks.stepping import use_quick_steps
 from grok_lightning.callbacks.summary import Summary
 from grok_lightning.callbacks.token_bounds import ObserveTokens
+from grok_lightning.callbacks.tokens import Tokens
 from grok_lightning.callbacks.two_phase import TwoPhase
 from grok_lightning.data.datamodule import ModularDataModule
 from grok_lightning.data.table import SIZES, TableDataModule
@@ -50,16 +51,9 @@ from grok_lightning.resume import Resumed
 
 # The bare names of models and data resolve once imported.
 __all__ = [
-    "EmbeddingFreeMLP",
-    "EmbeddingMLP",
-    "GrokCLI",
-    "LanguageModel",
-    "ModularDataModule",
-    "TextDataModule",
-    "Transformer",
-    "main",
-    "resolver",
-]
+    "EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "LanguageModel", "ModularDataModule", "TextDataModule",
+    "Transformer", "main", "resolver",
+]  # fmt: skip
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     "max_steps": 3000,
@@ -105,7 +99,7 @@ class GrokCLI(LightningCLI):
         parser.add_lightning_class_args(Grokking, "grokking")
         parser.add_lightning_class_args(LastCheckpoint, "checkpoint")
         parser.add_lightning_class_args(Numerics, Numerics.group)
-        for diagnostic in (Hessian, Spectrum, Balance, Fourier, NTK, Health, TwoPhase):
+        for diagnostic in (Hessian, Spectrum, Balance, Fourier, NTK, Health, TwoPhase, Tokens):
             parser.add_lightning_class_args(diagnostic, diagnostic.group)
         parser.add_lightning_class_args(AdaptiveC, AdaptiveC.group)
         parser.add_class_arguments(RunRecord, "record")

@@ -76,6 +76,11 @@ def balance(quantity: str) -> str:
     return f"balance/{quantity}"
 
 
+def tokens(quantity: str) -> str:
+    """About token rows of E by how often the tokens occur: ``decile_…`` has ten values, ``token_…`` one per token."""
+    return f"tokens/{quantity}"
+
+
 def adaptive_c(quantity: str) -> str:
     """About c where it adapts: ``predicted`` by eq. 24 with factor 1, and ``used`` from this step on."""
     return f"adaptive_c/{quantity}"

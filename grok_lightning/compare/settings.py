@@ -37,7 +37,7 @@ LENGTH = (
 
 _NEUTRAL = (
     "balance.", "checkpoint.", "fourier.", "health.", "hessian.", "ntk.", "numerics.", "record.", "spectrum.",
-    "trainer.logger.", "two_phase.",
+    "tokens.", "trainer.logger.", "two_phase.",
 )  # fmt: skip
 _NEUTRAL_NAMES = (
     "config",

@@ -91,6 +91,12 @@ class TableDataModule(LightningDataModule):
         """Rows of a part that evaluations go through: all of them."""
         return self.rows(part)
 
+    def token_counts(self) -> Tensor | None:
+        """Occurrences of every token in the training rows: int64, shape (V,); ``None`` where inputs are no tokens."""
+        if self.n_symbols is None:
+            return None
+        return torch.bincount(self.inputs[self.split.train].flatten(), minlength=self.sizes["vocab_size"])
+
     def on_device(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and labels of rows, on the device of the run."""
         assert self.trainer is not None

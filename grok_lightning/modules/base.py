@@ -68,8 +68,7 @@ class GrokModule(LightningModule):
         compile: Whether training steps go through torch.compile; evaluations and measurements never do.
     """
 
-    perplexity = False
-    """Whether evaluations give the exponential of the loss too."""
+    perplexity = False  # whether evaluations give the exponential of the loss too
 
     def __init__(self, net: Net, recipe: Recipe, loss: Loss = CROSS_ENTROPY, compile: bool = False) -> None:
         super().__init__()
@@ -185,8 +184,7 @@ class GrokModule(LightningModule):
             if score.update_called:
                 values[metric_keys.loss(part)], values[metric_keys.acc(part)] = score.compute()
                 score.reset()
-                if self.perplexity:
-                    values[metric_keys.perplexity(part)] = values[metric_keys.loss(part)].exp()
+                values |= {metric_keys.perplexity(part): values[metric_keys.loss(part)].exp()} if self.perplexity else {}
         return values
 
     def _log_evaluation(self) -> None:
