@@ -113,7 +113,9 @@ class Balance(Periodic):
             self._counter.meter().load_state_dict(state_dict["meter"])
 
     def _add_update(self, meter: BalanceMeter, net: Net) -> None:
-        deltas = [now.detach() - old for now, (old, _) in zip(embedding_and_first_layer(net), self._before, strict=True)]
+        deltas = [
+            now.detach() - old for now, (old, _) in zip(embedding_and_first_layer(net), self._before, strict=True)
+        ]
         gradients = [gradient for _, gradient in self._before]
         meter.add_norms(gradients[0], gradients[1:], deltas[0], deltas[1:])
         self._before = []

@@ -29,11 +29,11 @@ class Tokens(Periodic):
     """Frequency, gradient and update of token rows by frequency decile, and eq. 24 for each (arXiv:2505.15624).
 
     Deciles are of the tokens that occur in the training part, ten groups of as many tokens each, the rarest first.
-    Frequencies and gradients are of all steps since the measurement before; updates of the one that led to the measured
-    weights. Gradients are those of the batch, over all processes, before clipping; in 16-bit mixed precision with a fused
-    optimiser they carry its loss scale. f counts the tokens that batches read; where E is the unembedding too, every row
-    has a gradient at every step. Nothing is logged of an embedding that is fixed or trained as two factors, nor where
-    inputs are no tokens.
+    Frequencies and gradients are of all steps since the measurement before; updates of the one that led to the
+    measured weights. Gradients are those of the batch, over all processes, before clipping; in 16-bit mixed precision
+    with a fused optimiser they carry its loss scale. f counts the tokens that batches read; where E is the unembedding
+    too, every row has a gradient at every step. Nothing is logged of an embedding that is fixed or trained as two
+    factors, nor where inputs are no tokens.
 
     Args:
         every_n_steps: Distance of measurements in optimiser steps; 0 for none on this grid.

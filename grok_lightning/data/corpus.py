@@ -5,6 +5,7 @@ import importlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -190,7 +191,7 @@ def local_corpus(path: str) -> Corpus:
         raise ConfigError(f"data.path = {path!r}: there is no such file or folder; {EXPECTED}")
     if top.is_file():
         require(top.suffix in SUFFIXES, "data.path", path, f"must end in one of {', '.join(SUFFIXES)}")
-        return Corpus(top.stem, *(_lines(top, *ends) for ends in zip(CUTS, CUTS[1:], strict=False)))
+        return Corpus(top.stem, *(_lines(top, *ends) for ends in pairwise(CUTS)))
     found = _by_part(top)
     missing = [part for part in PARTS if part not in found]
     if missing:

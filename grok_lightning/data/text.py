@@ -1,6 +1,7 @@
 """Text for a causal language model: packed sequences, cut from token numbers on disk when a batch needs them."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -62,7 +63,8 @@ class TextDataModule(TableDataModule):
         order_seed: Seed of the order of batches alone.
         train_rows_evaluated: Rows of the training part, evenly spread, that evaluations go through; ``null`` for all.
         train_rows_measured: The same for gradients, curvature, kernels and health.
-        cache_dir: Where tokenised text is kept; ``null`` for ``$GROK_LIGHTNING_CACHE``, else the user's cache directory.
+        cache_dir: Where tokenised text is kept; ``null`` for ``$GROK_LIGHTNING_CACHE``, or else the user's cache
+            directory.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ def ratios(file: TokenFile, unit: str) -> dict[str, float]:
 
 
 def spread(rows: Tensor, n: int | None) -> Tensor:
-    """n of the rows, evenly spread over them; all if n is ``None`` or there are no more."""
+    """N of the rows, evenly spread over them; all if n is ``None`` or there are no more."""
     if n is None or n >= len(rows):
         return rows
     return rows[torch.arange(n) * len(rows) // n]
@@ -177,5 +179,5 @@ def rows_of(counts: Mapping[str, int], context_length: int) -> tuple[Tensor, Spl
         split[part] = rows
         first += m
     ends = torch.tensor([0, *split.values()]).cumsum(0).tolist()
-    parts = [torch.arange(low, high) for low, high in zip(ends, ends[1:], strict=False)]
+    parts = [torch.arange(low, high) for low, high in pairwise(ends)]
     return torch.cat(starts), Split(*parts)

@@ -151,7 +151,7 @@ class GrokModule(LightningModule):
         return every or 2**62
 
     def on_validation_epoch_end(self) -> None:
-        """Log loss and accuracy of every part of the table."""
+        """Log loss and accuracy of every part."""
         self._log_evaluation()
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
@@ -182,9 +182,10 @@ class GrokModule(LightningModule):
         for part in metric_keys.PARTS:
             score = self._score(part)
             if score.update_called:
-                values[metric_keys.loss(part)], values[metric_keys.acc(part)] = score.compute()
+                mean, values[metric_keys.acc(part)] = score.compute()
+                values[metric_keys.loss(part)] = mean
+                values |= {metric_keys.perplexity(part): mean.exp()} if self.perplexity else {}
                 score.reset()
-                values |= {metric_keys.perplexity(part): values[metric_keys.loss(part)].exp()} if self.perplexity else {}
         return values
 
     def _log_evaluation(self) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -27,14 +28,12 @@ def frequency_deciles(counts: Tensor) -> list[Tensor]:
     order = torch.sort(counts, stable=True).indices
     seen = order[counts[order] > 0]
     ends = [len(seen) * k // DECILES for k in range(DECILES + 1)]
-    return [seen[low:high] for low, high in zip(ends, ends[1:], strict=False)]
+    return [seen[low:high] for low, high in pairwise(ends)]
 
 
 def log_log_slope(x: Sequence[float], y: Sequence[float]) -> float:
     """Least-squares slope of ln y on ln x; NaN with fewer than three points at which both are finite and positive."""
-    points = [
-        (math.log(a), math.log(b)) for a, b in zip(x, y, strict=True) if 0 < a < math.inf and 0 < b < math.inf
-    ]
+    points = [(math.log(a), math.log(b)) for a, b in zip(x, y, strict=True) if 0 < a < math.inf and 0 < b < math.inf]
     if len(points) < 3:
         return math.nan
     mean_x, mean_y = (sum(column) / len(points) for column in zip(*points, strict=True))
