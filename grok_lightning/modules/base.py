@@ -184,8 +184,8 @@ class GrokModule(LightningModule):
             if score.update_called:
                 mean, values[metric_keys.acc(part)] = score.compute()
                 values[metric_keys.loss(part)] = mean
-                values |= {metric_keys.perplexity(part): mean.exp()} if self.perplexity else {}
                 score.reset()
+                values |= {metric_keys.perplexity(part): mean.exp()} if self.perplexity else {}
         return values
 
     def _log_evaluation(self) -> None:
