@@ -2,33 +2,8 @@
 
 import random
 
-WORDS = [
-    "the",
-    "of",
-    "and",
-    "in",
-    "to",
-    "a",
-    "was",
-    "as",
-    "on",
-    "for",
-    "with",
-    "by",
-    "that",
-    "from",
-    "at",
-    "his",
-    "it",
-    "is",
-    "<unk>",
-    "@-@",
-    ",",
-    ".",
-    "=",
-    "Valkyria",
-    "Chronicles",
-]
+WORDS = ["the", "of", "and", "in", "to", "a", "was", "as", "on", "for", "with", "by", "that", "from", "at", "his", "it"]
+WORDS += ["is", "<unk>", "@-@", ",", ".", "=", "Valkyria", "Chronicles"]
 PARTS = {"train": 120, "valid": 40, "test": 40}
 
 

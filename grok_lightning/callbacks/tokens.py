@@ -115,7 +115,7 @@ class Tokens(Periodic):
         if self._update is not None:
             rows, first = self._update
             norms = rms_by_group(rows, deciles)
-            ratios = [1 / required_ratio(norm, width, first**0.5, size) for norm in norms] if first else []
+            ratios = [norm / width**0.5 / (first / size) ** 0.5 for norm in norms] if first else []
             found |= {"decile_update_norm": norms, "decile_update_ratio": ratios} if first else {}
             found |= {"token_update_norm": rows.sqrt().tolist()} if self.per_token else {}
         self._update = None
