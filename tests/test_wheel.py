@@ -45,8 +45,12 @@ def test_the_wheel_runs_the_main_job(installed, tmp_path, monkeypatch):
     source = tmp_path / "source" / "configs"
     off = source / "diagnostics" / "off.yaml"
     flags = ["--config", off, "--trainer.max_steps", 3, "--trainer.val_check_interval", 2]
-    assert "completed after 3 steps" in call(installed, "-m", "grok_lightning", "fit", "--config", source / "addition.yaml", *flags)
+    assert "completed after 3 steps" in call(
+        installed, "-m", "grok_lightning", "fit", "--config", source / "addition.yaml", *flags
+    )
     run = next(iter((tmp_path / "runs" / "addition").iterdir()))
     assert yaml.safe_load((run / "config.yaml").read_text())["data"]["init_args"]["p"] == 97
-    template = "from importlib.resources import files; print((files('grok_lightning.report') / 'page.html').read_text())"
+    template = (
+        "from importlib.resources import files; print((files('grok_lightning.report') / 'page.html').read_text())"
+    )
     assert "{{" in call(installed, "-c", template)
