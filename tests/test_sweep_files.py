@@ -32,6 +32,7 @@ GRIDS = {
     },
     "split_x_batch_size": {"data.split": ["random", "uniform", "skewed"], "data.batch_size": BATCH},
     "sgd_c": {"model.c": [1, 10]},
+    "text_c_start": {"model.c": [1, 10]},
     "text_c": {"model.c": [1, 3, 10, 30], "model.lr": [0.005, 0.001]},
 }
 SEARCHES = {"c_random": "random", "c_bayes": "bayes"}
@@ -89,7 +90,7 @@ def test_the_parser_takes_every_value(name, resolve):
         config = resolve(command_line(name, point))
         assert {key: lookup(config, key) for key in point} == point
         assert config["record"]["experiment"] == name
-        expected = {"order_seed": 0} if name == "text_c" else {"split_seed": 0, "order_seed": 0, "p": 97}
+        expected = {"order_seed": 0} if name.startswith("text") else {"split_seed": 0, "order_seed": 0, "p": 97}
         assert {key: config["data"]["init_args"][key] for key in expected} == expected
 
 

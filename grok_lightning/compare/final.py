@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from grok_lightning.compare.settings import Value
 from grok_lightning.errors import ConfigError
 from grok_lightning.numerics.inference import holm, median_of_values, sign_test, signed_rank
 from grok_lightning.numerics.paired import mean_interval
-from grok_lightning.records import Columns, read_metrics
+from grok_lightning.records import METRICS, Columns, read_metrics
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def finals(
     Raises:
         ConfigError: If no run has such a series.
     """
-    series = {run.path: read_metrics(run.path, resumed=True) for cell in cells for run in cell.runs}
+    series = {run.path: _series(run.path) for cell in cells for run in cell.runs} if keys else {}
     found: list[Final] = []
     for key in keys:
         if not any(key in columns for columns in series.values()):
@@ -89,6 +90,10 @@ def finals(
             replace(final, sign_holm=a, wilcoxon_holm=b) for final, a, b in zip(family, sign, wilcoxon, strict=True)
         ]
     return found
+
+
+def _series(path: str) -> Columns:
+    return read_metrics(path, resumed=True) if (Path(path) / METRICS).exists() else {}
 
 
 def last_value(columns: Columns, key: str) -> float | None:
