@@ -34,9 +34,11 @@ def test_config(cli, path):
         check(cli(*first_command(path), *OFF, *SMALL, *FEW, *QUIET))
     if path.stem == "wikitext103":  # nothing is downloaded: the file names the folder in which it expects the text
         write_tokens(Path("data/wikitext-103"))
-        check(cli("fit", *OFF, "--config", path, *FEW, *QUIET, "--data.context_length=32", "--data.batch_size=4"))
-        return
-    size = [] if path.parent == CONFIGS else SMALL
+        size = ["--data.context_length=16", "--data.batch_size=4", "--model.n_layers=1", "--hessian.subset=2"]
+    elif path.stem == "text_small":
+        size = ["--data.vocab_size=300", "--model.d_model=16"]
+    else:
+        size = [] if path.parent == CONFIGS else SMALL
     check(cli("fit", *OFF, "--config", path, *size, *FEW, *QUIET))  # measurements that a file sets stay on
     assert len(list(Path("runs").glob("*/*/summary.json"))) == 1 + (path.stem == "embedding_transfer")
 

@@ -16,7 +16,7 @@ from grok_lightning.compare.runs import Run
 def judge(
     runs: Sequence[Run], by: Sequence[str], pool: Sequence[str], alpha: float, bootstrap: Bootstrap
 ) -> list[Claim]:
-    """Every claim about c; none if c is not in --by.
+    """Every claim about c; none if c is not in --by, and none about runs on other data than modular arithmetic.
 
     Args:
         runs: Runs that count.
@@ -27,6 +27,6 @@ def judge(
     """
     if C not in by:
         return []
-    groups = group_runs(runs, by)
+    groups = group_runs([run for run in runs if "data" not in run.settings], by)  # of modular arithmetic
     pooled = [name for name in pool if name not in GROUPING]
     return judge_c3(groups, pooled, alpha, bootstrap) + [judge_c4(group, pooled, alpha, bootstrap) for group in groups]

@@ -78,6 +78,14 @@ def test_a_series_that_nobody_logged_is_named_with_those_that_are_close(capsys):
     assert error == "grok_lightning: error: final = 'vall/loss': no run has logged it; they have val/loss\n"
 
 
+def test_no_claim_of_modular_arithmetic_is_judged_on_other_data():
+    root, other = runs(), {"class_path": "my.Data", "init_args": {"order_seed": 0}}
+    assert {claim.name for claim in compare([root], ["model.c"]).claims} == {"C3", "C4"}
+    for c, seed in ((1, 0), (1, 1), (10, 0), (10, 1)):
+        write_run(f"other/{c}-{seed}", None, config=settings(c=c, seed=seed) | {"data": other})
+    assert compare(["other"], ["model.c"]).claims == ()
+
+
 def test_intervals_of_a_mean():
     assert mean_interval([1.0], 0.95) is None
     assert mean_interval([1.0, 3.0], 0.5) == pytest.approx((1.0, 3.0))  # t of 1 degree of freedom at 0.75 is 1
