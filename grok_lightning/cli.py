@@ -35,15 +35,18 @@ from grok_lightning.callbacks.spectrum import Spectrum
 from grok_lightning.callbacks.stepping import use_quick_steps
 from grok_lightning.callbacks.summary import Summary
 from grok_lightning.callbacks.token_bounds import ObserveTokens
+from grok_lightning.callbacks.tokens import Tokens
 from grok_lightning.callbacks.two_phase import TwoPhase
 from grok_lightning.data.datamodule import ModularDataModule
 from grok_lightning.data.regression import MatrixCompletion, SparseRegression, TeacherStudent
 from grok_lightning.data.table import SIZES, TableDataModule
+from grok_lightning.data.text import TextDataModule
 from grok_lightning.errors import ConfigError
 from grok_lightning.loggers.run_record import RunRecord
 from grok_lightning.loggers.wandb_run import WandbRun
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.modules.flow import DiagonalLinear, MatrixFactorization, ReLUStudent
+from grok_lightning.modules.language import LanguageModel
 from grok_lightning.modules.mlp import EmbeddingFreeMLP, EmbeddingMLP
 from grok_lightning.modules.transformer import Transformer
 from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer, take_up
@@ -51,8 +54,9 @@ from grok_lightning.resume import Resumed
 
 # The bare names of models and data resolve once imported.
 __all__ = [
-    "DiagonalLinear", "EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "MatrixCompletion", "MatrixFactorization",
-    "ModularDataModule", "ReLUStudent", "SparseRegression", "TeacherStudent", "Transformer", "main", "resolver",
+    "DiagonalLinear", "EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "LanguageModel", "MatrixCompletion",
+    "MatrixFactorization", "ModularDataModule", "ReLUStudent", "SparseRegression", "TeacherStudent", "TextDataModule",
+    "Transformer", "main", "resolver",
 ]  # fmt: skip
 
 TRAINER_DEFAULTS: dict[str, Any] = {
@@ -99,7 +103,7 @@ class GrokCLI(LightningCLI):
         parser.add_lightning_class_args(Grokking, "grokking")
         parser.add_lightning_class_args(LastCheckpoint, "checkpoint")
         parser.add_lightning_class_args(Numerics, Numerics.group)
-        for diagnostic in (Hessian, Spectrum, Balance, Fourier, NTK, Health, TwoPhase, Interpolator):
+        for diagnostic in (Hessian, Spectrum, Balance, Fourier, NTK, Health, TwoPhase, Tokens, Interpolator):
             parser.add_lightning_class_args(diagnostic, diagnostic.group)
         parser.add_lightning_class_args(AdaptiveC, AdaptiveC.group)
         parser.add_class_arguments(RunRecord, "record")

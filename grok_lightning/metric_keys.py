@@ -29,6 +29,11 @@ def acc(part: str) -> str:
     return f"{part}/acc"
 
 
+def perplexity(part: str) -> str:
+    """Exponential of the mean loss over a part of a text, per token."""
+    return f"{part}/perplexity"
+
+
 def lr(group: str) -> str:
     """Learning rate of a parameter group."""
     return f"lr/{group}"
@@ -69,6 +74,11 @@ def spectrum(matrix: str, quantity: str) -> str:
 def balance(quantity: str) -> str:
     """A quantity in eq. 22–24 of arXiv:2505.15624, or one value per token (``token_…``)."""
     return f"balance/{quantity}"
+
+
+def tokens(quantity: str) -> str:
+    """About token rows of E by how often the tokens occur: ``decile_…`` has ten values, ``token_…`` one per token."""
+    return f"tokens/{quantity}"
 
 
 def adaptive_c(quantity: str) -> str:

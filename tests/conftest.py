@@ -1,6 +1,9 @@
 """Every test runs in a directory of its own, offline, on one thread."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +15,8 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 
 os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the processes that tests start
+os.environ["GROK_LIGHTNING_CACHE"] = tempfile.mkdtemp(prefix="grok-lightning-tests-")  # tokenised once a process
+atexit.register(shutil.rmtree, os.environ["GROK_LIGHTNING_CACHE"], ignore_errors=True)
 torch.set_num_threads(1)
 
 

@@ -12,7 +12,17 @@ DATA = ("data.tasks", "data.splits", "data.batches", "data.samplers")
 PURE = ("nets", "numerics", "optim", *DATA, "metric_keys", "errors", "records")
 PURE_MAY = {"torch", "numpy", "scipy", "grok_lightning", *sys.stdlib_module_names}
 GLUE = {  # package → what of ours it must not import
-    "callbacks": ("cli", "modules.mlp", "modules.transformer", "nets.mlp", "nets.transformer", "sweep", "compare"),
+    "callbacks": (
+        "cli",
+        "modules.mlp",
+        "modules.transformer",
+        "modules.language",
+        "nets.mlp",
+        "nets.transformer",
+        "nets.language",
+        "sweep",
+        "compare",
+    ),
     "modules": ("cli", "callbacks", "numerics", "data.datamodule", "data.tasks", "data.splits"),
     "loggers": ("cli", "callbacks", "modules", "numerics", "nets", "data"),
     "data": ("cli", "callbacks", "modules", "loggers", "numerics", "nets", "optim"),

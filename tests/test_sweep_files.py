@@ -36,7 +36,12 @@ GRIDS = {
     "two_phase_completion": {"model.weight_decay": [0.001, 0.0003, 0.0001]},
     "two_phase_relu": {"model.weight_decay": [0.03, 0.01, 0.003]},
     "two_phase_init": {"model.init_scale": [0.01, 0.03, 0.1, 0.3, 0.5]},
+    "text_c_start": {"model.c": [1, 10]},
+    "text_c": {"model.c": [1, 3, 10, 30], "model.lr": [0.005, 0.001]},
 }
+OTHER_DATA = ("text_c", "two_phase_", "vit_digits_")
+"""How names of sweeps begin whose data have no p."""
+
 SEARCHES = {"c_random": "random", "c_bayes": "bayes"}
 WANDB_FIELDS = {
     "program", "entity", "project", "description", "name", "method", "metric", "parameters", "early_terminate",
@@ -92,7 +97,7 @@ def test_the_parser_takes_every_value(name, resolve):
         config = resolve(command_line(name, point))
         assert {key: lookup(config, key) for key in point} == point
         assert config["record"]["experiment"] == name
-        fixed = {"split_seed": 0, "order_seed": 0} | ({} if name.startswith("two_phase") else {"p": 97})
+        fixed = {"split_seed": 0, "order_seed": 0, "p": 97} if not name.startswith(OTHER_DATA) else {"order_seed": 0}
         assert {key: config["data"]["init_args"][key] for key in fixed} == fixed
 
 

@@ -48,7 +48,7 @@ class Balance(Periodic):
         """Start counting, if there is an embedding to measure."""
         super().setup(trainer, pl_module, stage)
         counts = datamodule_of(trainer).n_symbols is not None
-        if stage == "fit" and self.enabled and counts and _matrices(net_of(pl_module)):
+        if stage == "fit" and self.enabled and counts and embedding_and_first_layer(net_of(pl_module)):
             self._counter = TokenCounter(trainer)
 
     def acts_at(self, trainer: Trainer, step: int) -> bool:
@@ -66,7 +66,7 @@ class Balance(Periodic):
         following = trainer.global_step + 1
         if self._counter is not None and (self.is_due(following) or following == trainer.max_steps):
             with self.timed():
-                weights = _matrices(net_of(pl_module))
+                weights = embedding_and_first_layer(net_of(pl_module))
                 self._before = [(w.detach().clone(), _gradient(w).clone()) for w in weights]
 
     def on_train_batch_end(
@@ -83,7 +83,7 @@ class Balance(Periodic):
         """Read the meter, and start a new window."""
         if self._counter is None:
             return {}
-        meter, weights = self._counter.meter(), _matrices(net_of(pl_module))
+        meter, weights = self._counter.meter(), embedding_and_first_layer(net_of(pl_module))
         top_e, top_w = largest_singular_value(weights[0]), largest_singular_value(torch.cat(weights[1:]))
         missing = (() if meter.steps else _OF_TOKENS) + (() if meter.measured else _OF_UPDATES)
         summary = meter.summary(top_e, top_w)
@@ -113,13 +113,15 @@ class Balance(Periodic):
             self._counter.meter().load_state_dict(state_dict["meter"])
 
     def _add_update(self, meter: BalanceMeter, net: Net) -> None:
-        deltas = [now.detach() - old for now, (old, _) in zip(_matrices(net), self._before, strict=True)]
+        deltas = [
+            now.detach() - old for now, (old, _) in zip(embedding_and_first_layer(net), self._before, strict=True)
+        ]
         gradients = [gradient for _, gradient in self._before]
         meter.add_norms(gradients[0], gradients[1:], deltas[0], deltas[1:])
         self._before = []
 
 
-def _matrices(net: Net) -> list[Tensor]:
+def embedding_and_first_layer(net: Net) -> list[Tensor]:
     """E, then the matrices that read it; nothing where one of the two is missing."""
     blocks, params = net.blocks(), dict(net.named_parameters())
     embedding: list[Tensor] = [params[name] for name in blocks.get("embedding", [])]

@@ -51,6 +51,7 @@ class Grokking(Callback):
         )
         self.steps: list[int] = []
         self.accuracies: dict[str, list[float]] = {part: [] for part in metric_keys.PARTS}
+        self.losses: dict[str, float] = {}  # of the last evaluation
 
     def resolve_part(self, datamodule: TableDataModule) -> None:
         """Settle which unseen pairs T_grok reads.
@@ -103,12 +104,13 @@ class Grokking(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The series, so that a resumed run reports the clocks of the whole."""
-        return {"steps": self.steps, "accuracies": self.accuracies}
+        return {"steps": self.steps, "accuracies": self.accuracies, "losses": self.losses}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue a series."""
         self.steps = list(state_dict["steps"])
         self.accuracies = {part: list(series) for part, series in state_dict["accuracies"].items()}
+        self.losses = dict(state_dict.get("losses", {}))
 
     def _evaluate_here(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.steps and self.steps[-1] == trainer.global_step:
@@ -123,5 +125,7 @@ class Grokking(Callback):
             return
         self.steps.append(step)
         for part, series in self.accuracies.items():
+            if metric_keys.loss(part) in values:
+                self.losses[part] = float(values[metric_keys.loss(part)])
             if metric_keys.acc(part) in values:
                 series.append(float(values[metric_keys.acc(part)]))

@@ -13,7 +13,9 @@ from grok_lightning.callbacks.stepping import StepsOver
 
 
 class StepProgress(StepsOver, ProgressBar):
-    """One line: step, rate, and training, validation and test accuracy of the last evaluation.
+    """One line: step, rate, and what the last evaluation found.
+
+    That is training, validation and test accuracy, and of a language model the validation perplexity.
 
     A terminal is refreshed five times a second; a log file gets a line every ten seconds.
     """
@@ -64,7 +66,9 @@ class StepProgress(StepsOver, ProgressBar):
         if self._bar is not None:
             shown = {"train": "train_full", "val": "val", "test": "test"}
             values = {name: trainer.callback_metrics.get(metric_keys.acc(part)) for name, part in shown.items()}
-            text = ", ".join(f"{name}_acc={float(value):.3f}" for name, value in values.items() if value is not None)
+            known = [f"{name}_acc={float(value):.3f}" for name, value in values.items() if value is not None]
+            perplexity = trainer.callback_metrics.get(metric_keys.perplexity("val"))
+            text = ", ".join(known if perplexity is None else [*known, f"val_ppl={float(perplexity):.1f}"])
             self._bar.set_postfix_str(text, refresh=False)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

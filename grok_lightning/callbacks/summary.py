@@ -1,5 +1,6 @@
 """How a run ended: the table on the screen and ``summary.json`` in the record."""
 
+import math
 import shlex
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from grok_lightning.callbacks.periodic import Periodic
 from grok_lightning.loggers.run_record import RunRecord
 from grok_lightning.loggers.screen import print_safely
 from grok_lightning.loggers.wandb_run import WandbRun
+from grok_lightning.modules.base import GrokModule
 
 L = TypeVar("L", RunRecord, WandbRun)
 
@@ -35,14 +37,14 @@ class Summary(Callback):
         self.grokking = grokking
         self.diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.enabled]
         self._seconds_before: dict[str, float] = {}
-        self.started = False
+        self.started = self.perplexity = False
         self._start = self._evaluation_start = 0.0
         self._first_step = 0
         self._evaluation_seconds = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
-        self.started = True
+        self.started, self.perplexity = True, isinstance(pl_module, GrokModule) and pl_module.perplexity
         self._start, self._first_step = time.perf_counter(), trainer.global_step
         self._seconds_before = {diagnostic.group: diagnostic.seconds for diagnostic in self.diagnostics}
 
@@ -92,6 +94,7 @@ class Summary(Callback):
                 "sustain_evaluations": self.grokking.sustain_evaluations,
             },
             "final_acc": {part: self.grokking.final(part) for part in self.grokking.accuracies},
+            "final_loss": dict(self.grokking.losses),
         }
 
     def _shares(self, seconds: float) -> dict[str, float]:
@@ -128,6 +131,8 @@ class Summary(Callback):
         for name, key in (("train", "train_full"), ("val", "val"), ("test", "test")):
             value = facts["final_acc"][key]
             table.add_row(f"final {name} accuracy", "no such pairs" if value is None else f"{value:.4f}")
+        for name, loss in facts["final_loss"].items() if self.perplexity else ():
+            table.add_row(f"final {name.removesuffix('_full')} perplexity", f"{_exp(loss):.4g} per token")
         if facts["loss_spikes"] or facts["skipped_steps"]:
             spikes = "uncounted" if facts["loss_spikes"] is None else facts["loss_spikes"]
             table.add_row("numerics", f"loss spikes: {spikes}, updates left out: {facts['skipped_steps']}")
@@ -139,6 +144,10 @@ class Summary(Callback):
 
 def _find(trainer: Trainer, kind: type[L]) -> L | None:
     return next((logger for logger in trainer.loggers if isinstance(logger, kind)), None)
+
+
+def _exp(loss: float) -> float:
+    return math.exp(loss) if loss < 700 else math.inf
 
 
 def _way_on(record: RunRecord) -> str:

@@ -16,11 +16,12 @@ class TokenCounter:
 
     Args:
         trainer: The trainer.
+        n_tokens: Number of tokens; ``None`` for the operands of the data and the two tokens beside them.
     """
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Trainer, n_tokens: int | None = None) -> None:
         self._trainer = trainer
-        n_symbols = datamodule_of(trainer).n_symbols
+        n_symbols = datamodule_of(trainer).n_symbols if n_tokens is None else n_tokens - 2
         assert n_symbols is not None  # whoever counts has asked
         self._meter = BalanceMeter(n_symbols, trainer.strategy.root_device)
         self._tokens: list[Tensor] = []  # of the micro-batches of one step

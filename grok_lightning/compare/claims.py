@@ -17,7 +17,7 @@ from grok_lightning.compare.runs import Run
 def judge(
     runs: Sequence[Run], by: Sequence[str], pool: Sequence[str], alpha: float, bootstrap: Bootstrap
 ) -> list[Claim]:
-    """Every claim about a setting in --by: C3 and C4 about c, B1 about weight decay.
+    """Every claim about a setting in --by: C3 and C4 about c on modular arithmetic, B1 about weight decay.
 
     Args:
         runs: Runs that count.
@@ -28,7 +28,8 @@ def judge(
     """
     found: list[Claim] = []
     if C in by:
-        groups, pooled = group_runs(runs, by), [name for name in pool if name not in GROUPING]
+        modular = [run for run in runs if "data" not in run.settings]  # other data are named
+        groups, pooled = group_runs(modular, by), [name for name in pool if name not in GROUPING]
         found += judge_c3(groups, pooled, alpha, bootstrap)
         found += [judge_c4(group, pooled, alpha, bootstrap) for group in groups]
     if b1.LAMBDA in by:

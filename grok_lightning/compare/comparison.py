@@ -9,6 +9,7 @@ from grok_lightning.compare.cells import Bootstrap, Cell, make_cells
 from grok_lightning.compare.claims import judge
 from grok_lightning.compare.clocks import Definition
 from grok_lightning.compare.evidence import Claim
+from grok_lightning.compare.final import Final, finals
 from grok_lightning.compare.pairs import Contrast, choose_baseline, contrasts
 from grok_lightning.compare.runs import LeftOut, Run, find, read
 from grok_lightning.compare.selection import select
@@ -35,6 +36,7 @@ class Comparison:
         claims: Verdicts on claims about c and weight decay; empty unless one of them is among the settings.
         left_out: Directories that do not count, and why.
         notes: What a reader has to know about the runs that do.
+        finals: Last values of the series that were asked for, by cell.
         version: Version of this package.
     """
 
@@ -49,6 +51,7 @@ class Comparison:
     claims: tuple[Claim, ...]
     left_out: tuple[LeftOut, ...]
     notes: tuple[str, ...]
+    finals: tuple[Final, ...] = ()
     version: str = __version__
 
     @property
@@ -80,6 +83,7 @@ def compare(
     alpha: float = 0.05,
     n_draws: int = 10_000,
     seed: int = 0,
+    final: Sequence[str] = (),
 ) -> Comparison:
     """Compare runs.
 
@@ -93,6 +97,7 @@ def compare(
         alpha: Level of tests; intervals cover 1 − alpha.
         n_draws: Number of bootstrap resamples.
         seed: Seed of the resamples.
+        final: Series whose last values to compare too.
 
     Raises:
         ConfigError: If an option cannot be used, or runs differ in a setting that is not accounted for.
@@ -115,6 +120,7 @@ def compare(
         tuple(judge(selection.runs, selection.by, selection.pool, alpha, bootstrap)),
         (*left_out, *selection.left_out),
         selection.notes,
+        tuple(finals(cells, chosen, selection.pool, final, bootstrap)),
     )
 
 

@@ -75,6 +75,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
         "cells": [_cell(cell, varying) for cell in comparison.cells],
         "contrasts": [asdict(contrast) | {"context": dict(contrast.context)} for contrast in comparison.contrasts],
         "claims": [asdict(claim) | {"context": dict(claim.context)} for claim in comparison.claims],
+        "finals": [asdict(final) | {"cell": dict(final.cell)} for final in comparison.finals],
         "left_out": [asdict(run) for run in comparison.left_out],
         "notes": comparison.notes,
     }

@@ -64,6 +64,7 @@ def _run(options: Any) -> int:
         alpha=options.alpha,
         n_draws=options.draws,
         seed=options.seed,
+        final=options.final,
     )  # fmt: skip
     print_comparison(comparison)
     for name, path in targets.items():
@@ -79,6 +80,7 @@ def _parser() -> ArgumentParser:
     add("--by", nargs="+", type=str, required=True, help="settings that make cells; the first is compared")
     add("--pool", nargs="+", type=str, default=[], help="settings that may differ inside a cell")
     add("--baseline", type=str | None, default=None, help="value to compare with (default: c = 1, or the first)")
+    add("--final", nargs="+", type=str, default=[], help="series whose last values to compare too, such as val/loss")
     add("--partial", action="store_true", help="count failed, interrupted and unfinished runs, as censored")
     add("--threshold", type=float | None, default=None, help="compute T_grok again, at this accuracy")
     add("--mem_threshold", type=float | None, default=None, help="compute T_mem again, at this training accuracy")

@@ -37,7 +37,7 @@ LENGTH = (
 
 _NEUTRAL = (
     "balance.", "checkpoint.", "fourier.", "health.", "hessian.", "interpolator.", "ntk.", "numerics.", "record.",
-    "spectrum.", "trainer.logger.", "two_phase.",
+    "spectrum.", "tokens.", "trainer.logger.", "two_phase.",
 )  # fmt: skip
 _NEUTRAL_NAMES = (
     "config",

@@ -11,6 +11,7 @@ from rich.table import Table
 from grok_lightning.compare.c3 import show_ratio
 from grok_lightning.compare.cells import Cell, ClockStats, Interval
 from grok_lightning.compare.comparison import Comparison
+from grok_lightning.compare.final_table import final_table
 from grok_lightning.compare.pairs import Contrast
 from grok_lightning.compare.settings import show
 from grok_lightning.loggers.screen import print_safely
@@ -28,13 +29,16 @@ class Sheet(NamedTuple):
 
 
 def sheets(comparison: Comparison) -> list[tuple[Sheet | None, list[str]]]:
-    """Tables with the lines that explain each: cells with what was left out, contrasts, claims, in this order."""
+    """Tables with the lines that explain each: cells with what was left out, contrasts, last values, claims."""
     first = _explain(comparison) + [f"left out: {run.path}: {run.reason}" for run in comparison.left_out]
     found: list[tuple[Sheet | None, list[str]]] = [(_cell_sheet(comparison), first)]
     if comparison.contrasts:
         found.append((_contrast_sheet(comparison), _explain_contrasts(comparison)))
     else:
         found.append((None, [_why_no_contrast(comparison)]))
+    for key in dict.fromkeys(final.key for final in comparison.finals):
+        table, explained = final_table(comparison, key)
+        found.append((Sheet(*table), explained))
     lines = []
     for claim in comparison.claims:
         where = ", ".join(f"{name} = {show(value)}" for name, value in claim.context)

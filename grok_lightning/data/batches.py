@@ -7,12 +7,26 @@ disjoint, exhaustive and differ in size by at most one.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from grok_lightning.errors import require
+
+
+class Rows(Protocol):
+    """A tensor, or what hands out rows as one does."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where row numbers are taken."""
+
+    def __getitem__(self, rows: Tensor, /) -> Tensor:
+        """Some of the rows."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
 
 
 class Batch(NamedTuple):
@@ -124,7 +138,7 @@ class BatchLoader:
         order: The order of batches; ``order.n`` is n.
     """
 
-    def __init__(self, tokens: Tensor, labels: Tensor, order: BatchOrder) -> None:
+    def __init__(self, tokens: Rows, labels: Rows, order: BatchOrder) -> None:
         self.tokens, self.labels, self.order = tokens, labels, order
         self._step = 0
 

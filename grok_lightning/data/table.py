@@ -7,7 +7,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 
-from grok_lightning.data.batches import Batch, BatchLoader, BatchOrder, TableLoader
+from grok_lightning.data.batches import Batch, BatchLoader, BatchOrder, Rows, TableLoader
 from grok_lightning.data.samplers import TokenBounds
 from grok_lightning.data.splits import Split
 from grok_lightning.errors import ConfigError
@@ -23,7 +23,8 @@ class TableDataModule(LightningDataModule):
     over. Clocks, curvature, spectra, the run record and resuming ask for nothing else.
 
     Args:
-        inputs: What the network takes, row by row: shape (N, …); int64 tokens, or floats.
+        inputs: What the network takes, row by row: shape (N, …); int64 tokens, or floats. A tensor, or what hands out
+            rows as one does.
         labels: What it is to give: shape (N,), or (N, T) for T predictions a row.
         split: Which rows are for training, held out, and for the test.
         sizes: Values of those of :data:`SIZES` that the data have.
@@ -45,8 +46,8 @@ class TableDataModule(LightningDataModule):
 
     def __init__(
         self,
-        inputs: Tensor,
-        labels: Tensor,
+        inputs: Rows,
+        labels: Rows,
         split: Split,
         sizes: Mapping[str, int],
         batch_size: int | Literal["full"],
@@ -93,6 +94,12 @@ class TableDataModule(LightningDataModule):
         """Rows of a part that evaluations go through: all of them."""
         return self.rows(part)
 
+    def token_counts(self) -> Tensor | None:
+        """Occurrences of every token in the training rows: int64, shape (V,); ``None`` where inputs are no tokens."""
+        if self.n_symbols is None:
+            return None
+        return torch.bincount(self.inputs[self.split.train].flatten(), minlength=self.sizes["vocab_size"])
+
     def on_device(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and labels of rows, on the device of the run."""
         assert self.trainer is not None
@@ -116,7 +123,8 @@ class TableDataModule(LightningDataModule):
         Args:
             predictions: What :meth:`predict_dataloader` led to: shape of the labels.
         """
-        columns = zip(self.labels.tolist(), predictions.tolist(), strict=True)
+        labels = self.labels[torch.arange(len(self.labels))]
+        columns = zip(labels.tolist(), predictions.tolist(), strict=True)
         return ["row,label,prediction", *(f"{row},{label},{found}" for row, (label, found) in enumerate(columns))]
 
     def train_dataloader(self) -> BatchLoader:

@@ -69,6 +69,8 @@ class GrokModule(LightningModule):
         compile: Whether training steps go through torch.compile; evaluations and measurements never do.
     """
 
+    perplexity = False  # whether evaluations give the exponential of the loss too
+
     def __init__(self, net: Net, recipe: Recipe, loss: Loss = CROSS_ENTROPY, compile: bool = False) -> None:
         super().__init__()
         parameter_groups(net, recipe)  # refuses a recipe that does not fit the network before anything is written
@@ -150,7 +152,7 @@ class GrokModule(LightningModule):
         return every or 2**62
 
     def on_validation_epoch_end(self) -> None:
-        """Log loss and accuracy of every part of the table."""
+        """Log loss and accuracy of every part."""
         self._log_evaluation()
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
@@ -184,8 +186,10 @@ class GrokModule(LightningModule):
         for part in metric_keys.PARTS:
             score = self._score(part)
             if score.update_called:
-                values[metric_keys.loss(part)], values[metric_keys.acc(part)] = score.compute()
+                mean, values[metric_keys.acc(part)] = score.compute()
+                values[metric_keys.loss(part)] = mean
                 score.reset()
+                values |= {metric_keys.perplexity(part): mean.exp()} if self.perplexity else {}
         return values
 
     def _log_evaluation(self) -> None:

@@ -31,6 +31,13 @@ def matches(documented, key):
     return re.fullmatch(re.sub(r"<\w+>", "[A-Za-z0-9_]+", documented), key) is not None
 
 
+def language_model():
+    small = ["--data.vocab_size=300", "--data.context_length=16", "--model.d_model=8", "--trainer.max_steps=2"]
+    quiet = ["--trainer.logger=false", "--record.experiment=x", "--record.run_id=text"]
+    assert run(["fit", "--config", f"{ROOT}/configs/text_small.yaml", *small, *quiet]) == 0
+    return Run(Path("runs/x/text"))
+
+
 @pytest.fixture
 def logged():
     dense = ["--config", ROOT / "configs" / "diagnostics" / "dense.yaml", "--grokking.grok_threshold", 0.001]
@@ -41,6 +48,7 @@ def logged():
         fit("--hessian.every_n_steps", 10, "--hessian.subset", 9, steps=10, run_id="subset"),
         fit(*INTERVENTIONS, steps=10, run_id="interventions"),
         fit(*TWO_PHASES, steps=100, run_id="two_phases"),
+        language_model(),
     ]
     for at, kind in enumerate(LINEAR):
         flags = ["--interpolator.every_n_steps=5", "--trainer.max_steps=5", "--trainer.val_check_interval=5"]
