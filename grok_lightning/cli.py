@@ -36,6 +36,7 @@ from grok_lightning.callbacks.summary import Summary
 from grok_lightning.callbacks.token_bounds import ObserveTokens
 from grok_lightning.callbacks.two_phase import TwoPhase
 from grok_lightning.data.datamodule import ModularDataModule
+from grok_lightning.data.images import ImageDataModule
 from grok_lightning.data.table import SIZES, TableDataModule
 from grok_lightning.errors import ConfigError
 from grok_lightning.loggers.run_record import RunRecord
@@ -43,11 +44,22 @@ from grok_lightning.loggers.wandb_run import WandbRun
 from grok_lightning.modules.base import GrokModule
 from grok_lightning.modules.mlp import EmbeddingFreeMLP, EmbeddingMLP
 from grok_lightning.modules.transformer import Transformer
+from grok_lightning.modules.vit import ViT
 from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer, take_up
 from grok_lightning.resume import Resumed
 
 # The bare names of models and data resolve once imported.
-__all__ = ["EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "ModularDataModule", "Transformer", "main", "resolver"]
+__all__ = [
+    "EmbeddingFreeMLP",
+    "EmbeddingMLP",
+    "GrokCLI",
+    "ImageDataModule",
+    "ModularDataModule",
+    "Transformer",
+    "ViT",
+    "main",
+    "resolver",
+]
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     "max_steps": 3000,
