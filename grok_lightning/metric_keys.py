@@ -29,6 +29,11 @@ def acc(part: str) -> str:
     return f"{part}/acc"
 
 
+def gap(quantity: str) -> str:
+    """Generalisation gap: what training and test set differ by in ``acc`` or ``loss``, positive where test is worse."""
+    return f"gap/{quantity}"
+
+
 def lr(group: str) -> str:
     """Learning rate of a parameter group."""
     return f"lr/{group}"
