@@ -50,16 +50,9 @@ from grok_lightning.resume import Resumed
 
 # The bare names of models and data resolve once imported.
 __all__ = [
-    "EmbeddingFreeMLP",
-    "EmbeddingMLP",
-    "GrokCLI",
-    "ImageDataModule",
-    "ModularDataModule",
-    "Transformer",
-    "ViT",
-    "main",
-    "resolver",
-]
+    "EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "ImageDataModule", "ModularDataModule", "Transformer", "ViT",
+    "main", "resolver",
+]  # fmt: skip
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     "max_steps": 3000,

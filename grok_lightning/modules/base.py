@@ -17,6 +17,7 @@ from grok_lightning.loggers.screen import print_safely
 from grok_lightning.modules.compiling import compiled
 from grok_lightning.modules.score import TableScore, chunks, gaps
 from grok_lightning.modules.settings import flat, is_optimisers, plain
+from grok_lightning.modules.sharding import shard
 from grok_lightning.nets.base import Net
 from grok_lightning.optim.filters import StepHooks
 from grok_lightning.optim.losses import CROSS_ENTROPY, Loss
@@ -68,6 +69,10 @@ class GrokModule(LightningModule):
         """
         if stage == "fit" and self._compile:
             self._compiled = compiled(self.net)
+
+    def configure_model(self) -> None:
+        """Shard the parameters, under a strategy that asks for it."""
+        shard(self.net, self.trainer, self.recipe, self._compile)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """One parameter group per block, the embedding at c times the learning rate of the rest."""
