@@ -40,7 +40,9 @@ def shard(net: Net, trainer: Trainer, recipe: Recipe, compile: bool) -> None:
     }
     for field, asked in whole.items():
         if asked:
-            raise ConfigError(f"{field}: is not to be had under ModelParallelStrategy, which shards parameters; use ddp")
+            raise ConfigError(
+                f"{field}: is not to be had under ModelParallelStrategy, which shards parameters; use ddp"
+            )
     if trainer.state.fn == "fit" and strategy._save_distributed_checkpoint:
         raise ConfigError(
             "trainer.strategy.save_distributed_checkpoint = True: checkpoints are one file here, which any number of "

@@ -128,7 +128,7 @@ class ViTNet(Net):
         x = x + self.positions
         for layer in self.layers:
             x = layer(x)
-        logits: Tensor = self.head(self.norm_final(x.mean(1) if self.class_token is None else x[:, 0]))
+        logits: Tensor = self.head(self.norm_final(x).mean(1) if self.class_token is None else self.norm_final(x[:, 0]))
         return logits
 
     def blocks(self) -> Blocks:
