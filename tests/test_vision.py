@@ -90,7 +90,7 @@ def test_mistakes_are_one_line(cli):
         assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true", "64-true"])
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
 def test_precisions(cli, precision):
     plain, other = [], []
     for found, value in ((plain, "32-true"), (other, precision)):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from grok_lightning.numerics.spectra import as_float64
 
@@ -48,7 +49,8 @@ def ntk_gram(
     n = len(tokens)
     gradients = _per_sample_gradients(net, {name for names in blocks.values() for name in names}, direction)
     K = {block: torch.zeros(n, n, dtype=torch.float64) for block in blocks}
-    with torch.autocast(tokens.device.type, enabled=False):
+    # The math kernel of attention is the one that has a rule for vmap.
+    with torch.autocast(tokens.device.type, enabled=False), sdpa_kernel(SDPBackend.MATH):
         for i in range(0, n, chunk_size):
             left = gradients(tokens[i : i + chunk_size])
             for j in range(0, i + 1, chunk_size):

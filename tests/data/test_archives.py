@@ -81,7 +81,7 @@ def test_a_malicious_pickle_is_refused_and_never_executed(tmp_path, where):
         (b"\x80\x02]q\x00.", "does not hold what it should"),
         (cifar_files.pickled({b"data": b"", b"labels": []}), "no array of 3072 columns"),
         (cifar_files.pickled(cifar_files.member(20, b"labels", 11, 3) | {b"labels": [10] * 20}), "from 0 to 9"),
-        (cifar_files.pickled(cifar_files.member(20, b"labels", 10, 3) | {b"labels": [1] * 19}), "no list of 20 numbers"),
+        (cifar_files.pickled(cifar_files.member(9, b"labels", 10, 3) | {b"labels": [1] * 8}), "no list of 9 numbers"),
         (cifar_files.pickled({b"data": np.zeros((2, 3072)), b"labels": [0, 0]}), "'f8', not of bytes"),
         (b"\x80\x02cos\nsystem\nq\x00U\x04trueq\x01\x85R.", "asks for os.system"),
         (b"\x80\x02U\x01aQ.", "stored elsewhere"),
@@ -104,20 +104,20 @@ def test_nothing_is_written_whatever_the_members_are_called(tmp_path):
     link = tarfile.TarInfo("cifar-10-batches-py/test_batch")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
     cifar_files.write(path, members | {link.name: link})
-    with pytest.raises(ConfigError, match="test_batch in cifar-10-python.tar.gz is not a file"):
+    with pytest.raises(ConfigError, match=r"test_batch in cifar-10-python.tar.gz is not a file"):
         read(CIFAR10, path)
 
 
 def test_no_archive_or_half_of_one(tmp_path):
     path = cifar_files.make(tmp_path)
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(ConfigError, match="cannot be read as a tar.gz"):
+    with pytest.raises(ConfigError, match=r"cannot be read as a tar.gz"):
         read(CIFAR10, path)
     path.write_bytes(b"<html>")
-    with pytest.raises(ConfigError, match="cannot be read as a tar.gz"):
+    with pytest.raises(ConfigError, match=r"cannot be read as a tar.gz"):
         read(CIFAR10, path)
     cifar_files.write(path, {"cifar-10-batches-py/data_batch_1": b""})
-    with pytest.raises(ConfigError, match="data_batch_1|data_batch_2"):
+    with pytest.raises(ConfigError, match=r"data_batch_1|data_batch_2"):
         read(CIFAR10, path)
 
 
@@ -145,9 +145,9 @@ def test_download(tmp_path, monkeypatch):
     path.unlink()
     with source.open("ab") as file:  # it comes damaged
         file.write(b"x")
-    with pytest.raises(ConfigError, match="is not the official file"):
+    with pytest.raises(ConfigError, match=r"is not the official file"):
         locate(good, folder, download=True, verify=True)
     source.unlink()
-    with pytest.raises(ConfigError, match="data.download = True: file:.* cannot be fetched"):
+    with pytest.raises(ConfigError, match=r"data.download = True: file:.* cannot be fetched"):
         locate(good, folder, download=True, verify=True)
     assert list(folder.iterdir()) == []

@@ -70,7 +70,9 @@ def test_c_moves_projection_positions_and_class_token():
     blocks = net.blocks()
     assert blocks["embedding"] == ["E", "E_bias", "class_token", "positions"]
     assert blocks["first_layer"] == [f"layers.0.attention.W_{name}.weight" for name in "QKV"]
-    assert sorted(sum(blocks.values(), [])) == sorted(name for name, _ in net.named_parameters())
+    assert sorted(name for names in blocks.values() for name in names) == sorted(
+        name for name, _ in net.named_parameters()
+    )
     rates = {group["name"]: group["lr"] for group in parameter_groups(net, Recipe(lr=0.01, c=10.0))}
     assert rates == {"embedding": 0.1, "first_layer": 0.01, "rest": 0.01}
     assert "class_token" not in vit(pool="mean").blocks()["embedding"]
