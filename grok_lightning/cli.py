@@ -38,6 +38,7 @@ from grok_lightning.callbacks.token_bounds import ObserveTokens
 from grok_lightning.callbacks.tokens import Tokens
 from grok_lightning.callbacks.two_phase import TwoPhase
 from grok_lightning.data.datamodule import ModularDataModule
+from grok_lightning.data.images import ImageDataModule
 from grok_lightning.data.regression import MatrixCompletion, SparseRegression, TeacherStudent
 from grok_lightning.data.table import SIZES, TableDataModule
 from grok_lightning.data.text import TextDataModule
@@ -49,14 +50,15 @@ from grok_lightning.modules.flow import DiagonalLinear, MatrixFactorization, ReL
 from grok_lightning.modules.language import LanguageModel
 from grok_lightning.modules.mlp import EmbeddingFreeMLP, EmbeddingMLP
 from grok_lightning.modules.transformer import Transformer
+from grok_lightning.modules.vit import ViT
 from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer, take_up
 from grok_lightning.resume import Resumed
 
 # The bare names of models and data resolve once imported.
 __all__ = [
-    "DiagonalLinear", "EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "LanguageModel", "MatrixCompletion",
-    "MatrixFactorization", "ModularDataModule", "ReLUStudent", "SparseRegression", "TeacherStudent", "TextDataModule",
-    "Transformer", "main", "resolver",
+    "DiagonalLinear", "EmbeddingFreeMLP", "EmbeddingMLP", "GrokCLI", "ImageDataModule", "LanguageModel",
+    "MatrixCompletion", "MatrixFactorization", "ModularDataModule", "ReLUStudent", "SparseRegression",
+    "TeacherStudent", "TextDataModule", "Transformer", "ViT", "main", "resolver",
 ]  # fmt: skip
 
 TRAINER_DEFAULTS: dict[str, Any] = {

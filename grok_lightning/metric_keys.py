@@ -34,6 +34,11 @@ def perplexity(part: str) -> str:
     return f"{part}/perplexity"
 
 
+def gap(quantity: str) -> str:
+    """Generalisation gap: what training and test set differ by in ``acc`` or ``loss``, positive where test is worse."""
+    return f"gap/{quantity}"
+
+
 def lr(group: str) -> str:
     """Learning rate of a parameter group."""
     return f"lr/{group}"

@@ -26,7 +26,8 @@ class Balance(Periodic):
 
     f_E counts, over all steps since the measurement before, the operand tokens that a global batch contains. W is the
     weight of the first layer without its bias; for the Transformer the stacked W_Q, W_K and W_V of layer 0.
-    Nothing is logged of an embedding that is fixed or trained as two factors, nor where inputs are no tokens.
+    Nothing is logged of an embedding that is fixed or trained as two factors, nor where inputs are anything else than
+    operand tokens and the two symbols beside them.
 
     Steps: a line stamped t has σ of the weights after t updates, and the update that led to them, t−1 → t:
     ``ΔE = E_t − E_{t−1}`` and ``∇_E`` of its batch at E_{t−1}, before any clipping, averaged over processes. There is
@@ -47,8 +48,8 @@ class Balance(Periodic):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Start counting, if there is an embedding to measure."""
         super().setup(trainer, pl_module, stage)
-        counts = datamodule_of(trainer).n_symbols is not None
-        if stage == "fit" and self.enabled and counts and embedding_and_first_layer(net_of(pl_module)):
+        n_symbols, weights = datamodule_of(trainer).n_symbols, embedding_and_first_layer(net_of(pl_module))
+        if stage == "fit" and self.enabled and n_symbols is not None and weights and len(weights[0]) == n_symbols + 2:
             self._counter = TokenCounter(trainer)
 
     def acts_at(self, trainer: Trainer, step: int) -> bool:

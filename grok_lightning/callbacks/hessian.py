@@ -115,7 +115,8 @@ class Hessian(Periodic):
             all_reduce=torch.distributed.all_reduce if several else None,
         ) as operator:
             results = {block: self._solve(operator, block, trainer.global_step, several) for block in blocks}
-        return self._values(operator, results, len(rows), trainer.global_step)
+        n_train = len(datamodule_of(trainer).rows("train_full"))
+        return self._values(operator, results, len(rows), n_train, trainer.global_step)
 
     def state_dict(self) -> dict[str, Any]:
         """The warm starts, so that a resumed run measures the same numbers."""
@@ -168,7 +169,7 @@ class Hessian(Periodic):
         return result
 
     def _values(
-        self, operator: HessianOperator, results: Mapping[Block, EigenResult], n_samples: int, step: int
+        self, operator: HessianOperator, results: Mapping[Block, EigenResult], n_samples: int, n_train: int, step: int
     ) -> dict[str, float | list[float]]:
         facts = {
             "loss": operator.loss_value,
@@ -176,11 +177,10 @@ class Hessian(Periodic):
             "gradient_seconds": operator.gradient_seconds,
         }
         values: dict[str, float | list[float]] = {metric_keys.hessian(name): value for name, value in facts.items()}
-        n_train_differs = self.subset is not None and n_samples == self.subset
         for block, result in results.items():
             numbers = _numbers(result, operator.gradient_seconds, self.density)
             numbers["grad_norm"] = operator.grad_norms[block]
-            subset = n_samples if n_train_differs else None
+            subset = n_samples if n_samples < n_train else None  # of Hessian.subset, or of the datamodule's own
             values |= {metric_keys.curvature(block, name, subset): number for name, number in numbers.items()}
         lost = [block for block, result in results.items() if not bool(result.eigenvalues.isfinite().all())]
         if lost and not self._warned:

@@ -16,6 +16,7 @@ from grok_lightning.errors import NonFiniteError
 from grok_lightning.loggers.at_step import log_at_step
 from grok_lightning.nets.base import Net
 from grok_lightning.numerics.health import block_norms, nonfinite_count
+from grok_lightning.numerics.shards import local, whole
 
 LONGEST = 100
 """Updates in a row that are left out before the run is given up (ours)."""
@@ -67,7 +68,7 @@ class Numerics(StepsOver, Callback):
         scale = 1.0 if scaler is None else scaler.get_scale()
         looked_at = [p.grad for p in moved] if scaler is None or scale < 1 else []
         # A sum is not finite if an entry is not; where only the sum overflows, the entries decide.
-        total = torch.stack([loss, *(gradient.sum() for gradient in looked_at)]).sum()
+        total = torch.stack([loss, *(local(gradient).sum() for gradient in looked_at)]).sum()
         if math.isfinite(everywhere(trainer, total)) or not everywhere(trainer, nonfinite_count([loss, *looked_at])):
             self._in_a_row = 0
             return
@@ -104,7 +105,7 @@ def everywhere(trainer: Trainer, value: Tensor) -> float:
 
 def described(net: Net, loss: float) -> str:
     """The loss and the gradient norm of every block, in words."""
-    gradients = {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
+    gradients = {name: whole(p.grad) for name, p in net.named_parameters() if p.grad is not None}
     blocks = {block: [n for n in names if n in gradients] for block, names in labelled_blocks(net).items()}
     norms = block_norms(gradients, {block: names for block, names in blocks.items() if names})
     return f"a loss of {loss:g} and gradient norms " + ", ".join(f"{block} {float(n):g}" for block, n in norms.items())

@@ -150,7 +150,7 @@ class BatchLoader:
         permutation = self.order.epoch(epoch)
         whole = isinstance(self.order, FullBatch) and self.order.world_size == 1
         for position in range(start, len(self.order)):
-            if whole:  # nothing to gather
+            if whole and isinstance(self.tokens, Tensor) and isinstance(self.labels, Tensor):  # nothing to gather
                 self._step += 1
                 yield Batch(self.tokens, self.labels, 1.0)
                 continue

@@ -15,8 +15,9 @@ from grok_lightning.errors import ConfigError
 from grok_lightning.loggers.at_step import log_at_step
 from grok_lightning.loggers.screen import print_safely
 from grok_lightning.modules.compiling import compiled
-from grok_lightning.modules.score import TableScore, chunks
-from grok_lightning.modules.settings import flat, plain
+from grok_lightning.modules.score import TableScore, chunks, gaps
+from grok_lightning.modules.settings import flat, is_optimisers, plain
+from grok_lightning.modules.sharding import shard
 from grok_lightning.nets.base import Net
 from grok_lightning.optim.filters import StepHooks
 from grok_lightning.optim.losses import CROSS_ENTROPY, Loss
@@ -31,30 +32,6 @@ from grok_lightning.optim.recipe import (
 
 VERSION_KEY = "grok_lightning_version"
 """Where a checkpoint says which version wrote it."""
-
-OPTIMISATION = (
-    "lr",
-    "c",
-    "weight_decay",
-    "optimizer",
-    "momentum",
-    "betas",
-    "warmup_steps",
-    "decay_scales_with_c",
-    "muon_lr",
-    "muon_momentum",
-    "gradient",
-    "weight_decay_embedding",
-    "weight_decay_first_layer",
-    "weight_decay_rest",
-    "clamp",
-    "freeze_embedding_at",
-    "loss",
-    "loss_dtype",
-    "compile",
-    "tolerance",
-)
-"""Hyper-parameters of the optimiser; all others are of the network."""
 
 
 class GrokModule(LightningModule):
@@ -94,6 +71,10 @@ class GrokModule(LightningModule):
         """
         if stage == "fit" and self._compile:
             self._compiled = compiled(self.net)
+
+    def configure_model(self) -> None:
+        """Shard the parameters, under a strategy that asks for it."""
+        shard(self.net, self.trainer, self.recipe, self._compile)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """One parameter group per block, the embedding at c times the learning rate of the rest."""
@@ -190,7 +171,7 @@ class GrokModule(LightningModule):
                 values[metric_keys.loss(part)] = mean
                 score.reset()
                 values |= {metric_keys.perplexity(part): mean.exp()} if self.perplexity else {}
-        return values
+        return values | gaps(values)
 
     def _log_evaluation(self) -> None:
         values = self._take_scores()
@@ -245,14 +226,10 @@ class GrokModule(LightningModule):
             ConfigError: On the first setting that differs.
         """
         before, now = flat(saved), flat(self.hparams)
-        for name in sorted(before.keys() & now.keys(), key=lambda name: (_is_optimisers(name), name)):
+        for name in sorted(before.keys() & now.keys(), key=lambda name: (is_optimisers(name), name)):
             old, new = before[name], now[name]
-            if old != new and (also_optimiser or not _is_optimisers(name)):
+            if old != new and (also_optimiser or not is_optimisers(name)):
                 raise ConfigError(
                     f"model.{name} = {new}: the checkpoint was trained with {old}, which it would bring back; "
                     "give the same value, or start a new run"
                 )
-
-
-def _is_optimisers(name: str) -> bool:
-    return name.split(".")[0] in OPTIMISATION

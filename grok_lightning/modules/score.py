@@ -1,9 +1,12 @@
 """Loss and accuracy over a part of the table."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from grok_lightning import metric_keys
 from grok_lightning.optim.losses import CROSS_ENTROPY, Loss
 
 
@@ -48,3 +51,20 @@ class TableScore(Metric):
 def chunks(rows: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
     """A few thousand predictions at a time: activations stay in the cache of a CPU, and in the memory of a GPU."""
     return torch.split(rows, max(1, (2048 if rows.is_cpu else 65536) // max(1, labels[:1].numel())))
+
+
+def gaps(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """How much worse the test set fares than the training set, where both were evaluated.
+
+    Args:
+        values: Full key → loss or accuracy.
+
+    Returns:
+        ``gap/acc`` (train − test) and ``gap/loss`` (test − train).
+    """
+    found: dict[str, Tensor] = {}
+    for quantity, key, sign in (("acc", metric_keys.acc, 1), ("loss", metric_keys.loss, -1)):
+        train, test = values.get(key("train_full")), values.get(key("test"))
+        if train is not None and test is not None:
+            found[metric_keys.gap(quantity)] = sign * (train - test)
+    return found

@@ -6,6 +6,30 @@ from typing import Any, TypeVar
 
 Options = TypeVar("Options")
 
+OPTIMISATION = (
+    "lr",
+    "c",
+    "weight_decay",
+    "optimizer",
+    "momentum",
+    "betas",
+    "warmup_steps",
+    "decay_scales_with_c",
+    "muon_lr",
+    "muon_momentum",
+    "gradient",
+    "weight_decay_embedding",
+    "weight_decay_first_layer",
+    "weight_decay_rest",
+    "clamp",
+    "freeze_embedding_at",
+    "loss",
+    "loss_dtype",
+    "compile",
+    "tolerance",
+)
+"""Hyper-parameters of the optimiser; all others are of the network."""
+
 
 def as_options(kind: type[Options], value: Options | Mapping[str, Any]) -> Options:
     """A group of settings as its dataclass, also where a checkpoint holds it as a mapping.
@@ -32,3 +56,8 @@ def flat(settings: Mapping[str, Any]) -> dict[str, object]:
         else:
             found[name] = tuple(content) if isinstance(content, list) else content
     return found
+
+
+def is_optimisers(name: str) -> bool:
+    """Whether a hyper-parameter, by dotted name, is of the optimiser and not of the network."""
+    return name.split(".")[0] in OPTIMISATION

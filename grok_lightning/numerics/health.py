@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from grok_lightning.errors import require
 from grok_lightning.numerics.balance import group_norm
+from grok_lightning.numerics.shards import local
 
 
 def softmax_collapse_fraction(logits: Tensor, labels: Tensor) -> Tensor:
@@ -61,8 +62,8 @@ def block_norms(params: Mapping[str, Tensor], blocks: Mapping[str, Sequence[str]
 
 
 def nonfinite_count(tensors: Iterable[Tensor]) -> Tensor:
-    """Number of NaN and infinite entries in all the tensors together: int64 scalar on their device."""
-    counts = [(~torch.isfinite(t.detach())).sum() for t in tensors]
+    """Number of NaN and infinite entries in what this process holds of the tensors: int64 scalar on their device."""
+    counts = [(~torch.isfinite(local(t.detach()))).sum() for t in tensors]
     return torch.stack(counts).sum() if counts else torch.zeros((), dtype=torch.int64)
 
 

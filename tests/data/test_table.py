@@ -29,6 +29,11 @@ class Parity(TableDataModule):
         sizes = {"vocab_size": 6, "n_classes": 2}
         super().__init__(inputs, inputs.sum(1) % 2, split, sizes, batch_size, order_seed, split_seed, n_symbols=4)
 
+class OtherTokens(Parity):
+    def __init__(self):
+        super().__init__()
+        self.n_symbols = 6
+
 class Bare(Parity):
     def __init__(self):
         super().__init__()
@@ -47,6 +52,11 @@ def own_file(tmp_path, monkeypatch):
 def words(data, *flags, run_id="run", steps=20):
     record = ["--record.run_id", run_id, "--record.experiment", "x", "--trainer.max_steps", steps]
     return ["fit", "--data", data, "--model", "EmbeddingMLP", "--model.d_model", 4, *OFF, *FLAGS, *record, *flags]
+
+
+def test_eq_24_is_left_out_where_tokens_are_not_operands_and_two_symbols(cli, own_file):
+    assert cli(*words("parity_data.OtherTokens", "--balance.every_n_steps", 10)).status == 0
+    assert not [key for line in Run(next(iter(Path("runs/x").iterdir()))).lines for key in line if "balance/" in key]
 
 
 def test_data_of_a_users_own_train_are_measured_and_read_back(cli, own_file):
