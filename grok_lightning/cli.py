@@ -21,6 +21,7 @@ from grok_lightning.arguments import Discards, with_data
 from grok_lightning.callbacks.adaptive_c import AdaptiveC
 from grok_lightning.callbacks.balance import Balance
 from grok_lightning.callbacks.checkpoint import LastCheckpoint
+from grok_lightning.callbacks.figures import SendFigures
 from grok_lightning.callbacks.fourier import Fourier
 from grok_lightning.callbacks.grokking import Grokking
 from grok_lightning.callbacks.health import Health
@@ -165,7 +166,7 @@ class GrokCLI(LightningCLI):
             self._refuse_early(bool(config["fast_dev_run"]))
             diagnostics = [callback for callback in callbacks if isinstance(callback, Periodic)]
             self.summary = Summary(self._get(self.config_init, "grokking"), diagnostics)
-            callbacks.insert(0, self.summary)
+            callbacks = [self.summary, *callbacks, SendFigures()]
             own_bar = any(isinstance(callback, ProgressBar) for callback in _as_list(config["callbacks"]))
             if config["enable_progress_bar"] is not False and not own_bar:
                 callbacks.append(StepProgress())

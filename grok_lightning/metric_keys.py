@@ -115,6 +115,11 @@ NTK_REFERENCE = "ntk/reference_step"
 """Step of the kernel that drifts are measured against; 0 unless the diagnostic was switched on in a resumed run."""
 
 
+def figure(name: str) -> str:
+    """A figure of ``report`` as an image of the W&B run; the name is that of its file."""
+    return f"figures/{name}"
+
+
 def health(quantity: str) -> str:
     """About numerical health: ``softmax_collapse``, ``logit_norm``, non-finite counts, spikes, ``skipped_steps``."""
     return f"health/{quantity}"

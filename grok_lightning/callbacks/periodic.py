@@ -43,6 +43,7 @@ class Periodic(StepsOver, Callback):
         self.every_n_steps, self.log_points_per_decade = every_n_steps, log_points_per_decade
         self.seconds = 0.0
         self._measured_step = -1
+        self.latest: Values = {}  # of the last measurement in this process
 
     @property
     def enabled(self) -> bool:
@@ -127,7 +128,7 @@ class Periodic(StepsOver, Callback):
             return
         self._measured_step = trainer.global_step
         with self.timed(), kept(pl_module, pl_module.device), torch.inference_mode(False), torch.enable_grad():
-            values = dict(self.measure(trainer, pl_module))
+            values = self.latest = dict(self.measure(trainer, pl_module))
         if not values:
             return
         log_at_step(trainer, values | {metric_keys.seconds(self.group): self.seconds})

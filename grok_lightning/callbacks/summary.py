@@ -38,13 +38,15 @@ class Summary(Callback):
         self.diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.enabled]
         self._seconds_before: dict[str, float] = {}
         self.started = self.perplexity = False
+        self._ended: dict[str, Any] | None = None  # the facts of a run that has come to its end
         self._start = self._evaluation_start = 0.0
         self._first_step = 0
         self._evaluation_seconds = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
-        self.started, self.perplexity = True, isinstance(pl_module, GrokModule) and pl_module.perplexity
+        self.started, self._ended = True, None
+        self.perplexity = isinstance(pl_module, GrokModule) and pl_module.perplexity
         self._start, self._first_step = time.perf_counter(), trainer.global_step
         self._seconds_before = {diagnostic.group: diagnostic.seconds for diagnostic in self.diagnostics}
 
@@ -56,14 +58,23 @@ class Summary(Callback):
         """Stop timing an evaluation."""
         self._evaluation_seconds += time.perf_counter() - self._evaluation_start
 
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Write the summary: figures for W&B show the status, and whatever comes later cannot take it back."""
+        if stage == "fit" and self.started:
+            facts = {"status": "interrupted" if trainer.interrupted else "completed"} | self._facts(trainer)
+            if (record := _find(trainer, RunRecord)) is not None:
+                record.write_json("summary.json", facts)
+            self._ended = facts
+
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write and print the summary."""
-        self._report(trainer, "interrupted" if trainer.interrupted else "completed")
+        """Print the summary."""
+        if self._ended is not None and trainer.is_global_zero:
+            self._report(trainer, self._ended)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Record why a run ended early."""
         record = _find(trainer, RunRecord)
-        if record is None or not record.path.exists() or not self.started:
+        if record is None or not record.path.exists() or not self.started or self._ended is not None:
             return
         status = "interrupted" if isinstance(exception, KeyboardInterrupt | SIGTERMException) else "failed"
         reason = f"{type(exception).__name__}: {exception}".rstrip(": ")
@@ -102,18 +113,17 @@ class Summary(Callback):
         spent = {d.group: d.seconds - self._seconds_before.get(d.group, 0.0) for d in self.diagnostics}
         return {group: round(own / seconds, 4) for group, own in spent.items()}
 
-    def _report(self, trainer: Trainer, status: str) -> None:
-        facts = {"status": status} | self._facts(trainer)
+    def _report(self, trainer: Trainer, facts: dict[str, Any]) -> None:
         record, wandb_run = _find(trainer, RunRecord), _find(trainer, WandbRun)
+        console = Console(highlight=False)
+        with console.capture() as table:
+            console.print(self._table(facts))
+        print_safely(table.get().rstrip("\n"))
+        # Plain lines, so that a path can be copied whole.
+        print_safely(f"run directory: {'not kept' if record is None else record.path}")
         if record is not None:
-            record.write_json("summary.json", facts)
-        if trainer.is_global_zero:
-            console = Console(highlight=False)
-            with console.capture() as table:
-                console.print(self._table(facts))
-            print_safely(table.get().rstrip("\n"))
-            # Plain lines, so that a path can be copied whole.
-            print_safely(f"run directory: {'not kept' if record is None else record.path}", *_wandb_lines(wandb_run))
+            print_safely(f"report: python -m grok_lightning report {shlex.quote(str(record.path))}")
+        print_safely(*_wandb_lines(wandb_run))
 
     def _table(self, facts: dict[str, Any]) -> Table:
         table = Table(title=f"{facts['status']} after {facts['steps']} steps", show_header=False, title_justify="left")

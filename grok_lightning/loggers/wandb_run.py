@@ -1,5 +1,6 @@
 """Weights & Biases, made safe to leave on: it decides by itself whether to go online, and never stops a run."""
 
+import io
 import math
 import os
 import shutil
@@ -14,6 +15,7 @@ from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.loggers.logger import DummyExperiment
 from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn
 
+from grok_lightning import metric_keys
 from grok_lightning.loggers.run_record import new_run_id, remove_if_empty
 
 Mode = Literal["auto", "online", "offline", "disabled"]
@@ -88,6 +90,8 @@ class WandbRun(WandbLogger):
         log_model: Upload the files of a ModelCheckpoint in trainer.callbacks at the end (needs online mode).
         init_timeout: Seconds to wait for the server at the start.
         finish_timeout: Seconds to wait for uploads at the end; what is left is kept on disk.
+        figures: Draw the figures of ``report`` when the run has come to its end, and log them as images; takes some
+            seconds, and is left out for runs of less than 100 steps.
     """
 
     def __init__(
@@ -103,10 +107,12 @@ class WandbRun(WandbLogger):
         log_model: bool = False,
         init_timeout: float = 20.0,
         finish_timeout: float = 60.0,
+        figures: bool = True,
     ) -> None:
         self.failure: str | None = None
         self.mode, self.init_timeout, self.finish_timeout = mode, init_timeout, finish_timeout
         self.mode_reason = "not started"
+        self.figures = figures
         self.run_dir: str | None = None  # of W&B's files, once the run is started
         super().__init__(
             project=project or os.environ.get("WANDB_PROJECT") or "grok_lightning",
@@ -178,6 +184,30 @@ class WandbRun(WandbLogger):
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log scalars, and arrays as histograms, with ``trainer/global_step`` as their x-axis."""
         _never_stops(self, lambda: WandbLogger.log_metrics(self, _histograms(metrics), step))
+
+    @property
+    def takes_figures(self) -> bool:
+        """Whether figures are wanted, and the run was started, keeps what is logged and has not failed."""
+        kept = self._experiment is not None and self.failure is None and not self.mode_reason.startswith("disabled")
+        return self.figures and kept
+
+    @rank_zero_only
+    def log_figures(self, pngs: Mapping[str, bytes], step: int) -> None:
+        """Log pictures as images of the W&B run; failing with one is a warning and costs the figures only.
+
+        Args:
+            pngs: Name of a figure → PNG.
+            step: Updates that had been made at the end of what they show.
+        """
+        try:
+            import wandb
+            from PIL import Image
+
+            images = {metric_keys.figure(name): wandb.Image(Image.open(io.BytesIO(png))) for name, png in pngs.items()}
+            if images and self._experiment is not None:
+                self._experiment.log({**images, "trainer/global_step": step})
+        except Exception as error:  # the metrics are there; the run still has to be closed
+            rank_zero_warn(f"W&B did not take the figures ({_first_line(error)})")
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace) -> None:

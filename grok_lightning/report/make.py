@@ -10,8 +10,8 @@ from grok_lightning.report import one, several
 from grok_lightning.report.drawn import Drawn, NotRecorded
 from grok_lightning.report.job import SEVERAL
 from grok_lightning.report.page import NAME, render
-from grok_lightning.report.reading import read_subjects
-from grok_lightning.report.save import FORMATS, as_bytes, check_directory, write_all
+from grok_lightning.report.reading import read_subject, read_subjects
+from grok_lightning.report.save import FORMATS, SCREEN_DPI, as_bytes, check_directory, write_all
 from grok_lightning.report.style import house_style
 
 
@@ -82,3 +82,20 @@ def make(
     missing = tuple(outcome for outcome in outcomes if isinstance(outcome, NotRecorded))
     write_all(folder, images, render(page, figures, images, missing), NAME)
     return Made(folder / NAME, figures, missing, len(left_out))
+
+
+def pictures(run: Path) -> dict[str, bytes]:
+    """Every figure that the record of a run gives, for the screen; nothing is written.
+
+    Args:
+        run: The run directory.
+
+    Returns:
+        Name of the figure → PNG.
+
+    Raises:
+        ConfigError: If the record cannot be read.
+    """
+    with house_style():
+        figures = [outcome for outcome in one.outcomes(read_subject(run)) if isinstance(outcome, Drawn)]
+        return {name: kinds["png"] for name, kinds in as_bytes(figures, ["png"], SCREEN_DPI).items()}

@@ -14,6 +14,9 @@ FORMATS = ("png", "svg", "pdf")
 DPI = 170
 """Of PNG: sharp in print at the width of a page."""
 
+SCREEN_DPI = 100
+"""Of PNG that is only looked at on a screen."""
+
 
 def check_directory(path: Path) -> None:
     """Refuse a directory that cannot be written to, without making it.
@@ -30,20 +33,20 @@ def check_directory(path: Path) -> None:
         raise ConfigError(f"out = {str(path)!r}: {there} cannot be written to")
 
 
-def as_bytes(figures: Iterable[Drawn], formats: Sequence[str]) -> dict[str, dict[str, bytes]]:
-    """Name of a figure → format → content."""
+def as_bytes(figures: Iterable[Drawn], formats: Sequence[str], dpi: int = DPI) -> dict[str, dict[str, bytes]]:
+    """Name of a figure → format → content; ``dpi`` is that of PNG."""
     content = {}
     for drawn in figures:
         drawn.figure.draw_without_rendering()
         drawn.figure.set_layout_engine("none")  # what was laid out once stays, in every format
-        content[drawn.name] = {kind: _one(drawn, kind) for kind in formats}
+        content[drawn.name] = {kind: _one(drawn, kind, dpi) for kind in formats}
     return content
 
 
-def _one(drawn: Drawn, kind: str) -> bytes:
+def _one(drawn: Drawn, kind: str, dpi: int) -> bytes:
     buffer = io.BytesIO()
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same run gives the same file
-    drawn.figure.savefig(buffer, format=kind, dpi=DPI, metadata=dates.get(kind, {}))
+    drawn.figure.savefig(buffer, format=kind, dpi=dpi, metadata=dates.get(kind, {}))
     return buffer.getvalue()
 
 

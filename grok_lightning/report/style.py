@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import matplotlib as mpl
@@ -94,13 +95,20 @@ def step_axis(axes: Axes, steps: Iterable[int], label: bool = True, most: int = 
     axes.set_xscale("symlog", linthresh=first, linscale=0.5)
     ticks = [m * 10**k for k in range(len(str(last))) for m in (1, 2, 5) if first <= m * 10**k <= last] or [first]
     for kept in ("15", "1"):
-        ticks = ticks if len(ticks) <= most else [tick for tick in ticks if str(tick)[0] in kept]
+        ticks = ticks if _have_room(ticks, first, last, most) else [tick for tick in ticks if str(tick)[0] in kept]
     axes.xaxis.set_major_locator(FixedLocator([0, *ticks] if 0 in known else ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: thousands(x)))
     axes.set_xlim((-0.15 * first if 0 in known else first / 1.2), last * 1.25)
     if label:
         axes.set_xlabel("optimiser step")
+
+
+def _have_room(ticks: Sequence[int], first: int, last: int, most: int) -> bool:
+    """Whether the labels of so many ticks stay apart: none takes more than six tenths of its share of the axis."""
+    width = 0.65 + math.log10(1.25 * last / first)  # in decades, of which step 0 takes half and the margin 0.15
+    gaps = [math.log10(after / before) / width for before, after in pairwise(ticks)]
+    return len(ticks) <= most and min(gaps, default=1.0) >= 0.6 / most
 
 
 def thousands(number: float) -> str:

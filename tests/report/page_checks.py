@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 from PIL import Image
 
-VOID = {"meta", "img", "br", "hr", "link", "input"}
+VOID = {"meta", "img", "br", "hr", "link", "input", "wbr"}
 
 
 class Page(HTMLParser):
