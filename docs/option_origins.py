@@ -32,20 +32,25 @@ _NAMES = {
     "method, arXiv:2607.06639": "model.clamp.rho audit.epsilon",
     "torch": "model.betas model.momentum model.loss model.embedding.inputs model.embedding.scale model.init_scale "
     "trainer.logger.log_model",
-    "off": "model.warmup_steps model.residual model.gradient.grokfast model.gradient.orthogonal model.clamp.norm "
+    "off": "tokens.every_n_steps tokens.log_points_per_decade sweep.cold data.download data.tokenizer compare.final "
+    "model.warmup_steps model.residual model.gradient.grokfast model.gradient.orthogonal model.clamp.norm "
     "model.freeze_embedding_at model.embedding.sigma_matched model.embedding.rank model.embedding.source model.tied "
     "model.compile data.exclude_zero data.sampler_gamma adaptive_c.every_n_steps adaptive_c.smoothing "
     "adaptive_c.start_step grokking.stop_after_steps ntk.every_n_steps ntk.log_points_per_decade hessian.subset "
     "ckpt_path sweep.dry_run sweep.retry_failed sweep.max_runs compare.partial compare.pool compare.csv compare.json "
     "interpolator.every_n_steps interpolator.log_points_per_decade "
     "compare.figure report.partial audit.json audit.no_group audit.resumed sweep.gpus",
-    "data": "model.muon_lr model.weight_decay_embedding model.weight_decay_first_layer model.weight_decay_rest "
+    "data": "data.cache_dir "
+    "model.muon_lr model.weight_decay_embedding model.weight_decay_first_layer model.weight_decay_rest "
     "model.loss_dtype grokking.part record.experiment record.run_id trainer.logger.project trainer.logger.save_dir "
     "trainer.logger.name trainer.logger.group spectrum.matrices fourier.progress_losses compare.by compare.baseline "
     "compare.threshold compare.mem_threshold compare.part compare.sustain_evaluations report.out report.by "
     "sweep.threads sweep.name sweep.workers audit.acc audit.rank audit.seed",
     "field, arXiv:2505.20172": "data.size data.rank",
-    "ours": "model.tolerance model.width data.n_features data.n_nonzero data.n_train data.n_val data.n_test "
+    "P replies, C11": "model.patch_size",
+    "field, arXiv:2010.11929": "model.pool",
+    "ours": "data.source data.folder data.verify data.path tokens.per_token trainer.logger.figures "
+    "model.tolerance model.width data.n_features data.n_nonzero data.n_train data.n_val data.n_test "
     "data.n_teacher model.decay_scales_with_c data.skew data.split_seed data.order_seed data.sampler "
     "data.sampler_decay "
     "grokking.sustain_evaluations checkpoint.every_n_steps numerics.nonfinite hessian.k hessian.dtype hessian.seed "
@@ -55,7 +60,8 @@ _NAMES = {
     "trainer.val_check_interval trainer.check_val_every_n_epoch trainer.num_sanity_val_steps "
     "trainer.enable_model_summary trainer.log_every_n_steps trainer.use_distributed_sampler seed_everything "
     "compare.alpha compare.draws compare.seed report.draws report.formats sweep.root sweep.seed audit.step",
-    "cost": "hessian.every_n_steps hessian.log_points_per_decade hessian.tol hessian.chunk_size spectrum.every_n_steps "
+    "cost": "data.n_measured data.train_rows_evaluated data.train_rows_measured "
+    "hessian.every_n_steps hessian.log_points_per_decade hessian.tol hessian.chunk_size spectrum.every_n_steps "
     "spectrum.log_points_per_decade spectrum.large_every_n_steps balance.every_n_steps balance.log_points_per_decade "
     "fourier.every_n_steps fourier.log_points_per_decade health.every_n_steps health.log_points_per_decade "
     "two_phase.every_n_steps two_phase.log_points_per_decade",
@@ -89,7 +95,17 @@ _REGRESSION = {
     for name in ("batch_size", "frac_train")
 }
 
+_BEYOND = {
+    "ViT.d_model": "P replies, C11", "ViT.n_layers": "P replies, C11", "ViT.n_heads": "P replies, C11",
+    "ViT.d_mlp": "field, arXiv:2010.11929", "ViT.lr": "ours", "ViT.weight_decay": "off",
+    "LanguageModel.d_model": "ours", "LanguageModel.n_layers": "ours", "LanguageModel.n_heads": "ours",
+    "LanguageModel.d_mlp": "ours", "LanguageModel.lr": "ours", "LanguageModel.weight_decay": "off",
+    "ImageDataModule.batch_size": "ours", "ImageDataModule.n_train": "data", "ImageDataModule.n_val": "ours",
+    "TextDataModule.batch_size": "ours",
+}  # fmt: skip
+
 SPECIAL = {
+    **_BEYOND,
     "Transformer.lr": "ours",
     "Transformer.d_model": "field, arXiv:2201.02177",
     **_TWO_PHASES,
