@@ -1,6 +1,7 @@
 """Clocks on series whose answers can be read off."""
 
 import pytest
+import torch
 
 from grok_lightning.numerics.clocks import GrokClocks, crossing
 
@@ -50,3 +51,10 @@ def test_delay_needs_both():
     assert GrokClocks(mem, grok).delay == 30
     assert GrokClocks(grok, mem).delay == -30
     assert GrokClocks(mem, crossing(STEPS, [0] * 6, 0.95)).delay is None
+
+
+def test_a_threshold_that_is_met_exactly_is_met_in_float32():
+    exactly = float(torch.tensor(38) / 40)
+    assert exactly < 0.95  # what an evaluation logs
+    assert crossing([0, 10], [0.5, exactly], 0.95).first == 10
+    assert crossing([0, 10], [0.5, 0.949999], 0.95).first is None
