@@ -38,14 +38,14 @@ class Summary(Callback):
         self.diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.enabled]
         self._seconds_before: dict[str, float] = {}
         self.started = self.perplexity = False
-        self._ended: dict[str, Any] | None = None  # the facts of a run that has come to its end
+        self._ended = False
         self._start = self._evaluation_start = 0.0
         self._first_step = 0
         self._evaluation_seconds = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
-        self.started, self._ended = True, None
+        self.started, self._ended = True, False
         self.perplexity = isinstance(pl_module, GrokModule) and pl_module.perplexity
         self._start, self._first_step = time.perf_counter(), trainer.global_step
         self._seconds_before = {diagnostic.group: diagnostic.seconds for diagnostic in self.diagnostics}
@@ -58,23 +58,19 @@ class Summary(Callback):
         """Stop timing an evaluation."""
         self._evaluation_seconds += time.perf_counter() - self._evaluation_start
 
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Write the summary: figures for W&B show the status, and whatever comes later cannot take it back."""
-        if stage == "fit" and self.started:
-            facts = {"status": "interrupted" if trainer.interrupted else "completed"} | self._facts(trainer)
-            if (record := _find(trainer, RunRecord)) is not None:
-                record.write_json("summary.json", facts)
-            self._ended = facts
-
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print the summary."""
-        if self._ended is not None and trainer.is_global_zero:
-            self._report(trainer, self._ended)
+        """Write and print the summary; what comes later (figures for W&B) cannot take it back."""
+        facts = {"status": "interrupted" if trainer.interrupted else "completed"} | self._facts(trainer)
+        if (record := _find(trainer, RunRecord)) is not None:
+            record.write_json("summary.json", facts)
+        self._ended = True
+        if trainer.is_global_zero:
+            self._report(trainer, facts)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Record why a run ended early."""
         record = _find(trainer, RunRecord)
-        if record is None or not record.path.exists() or not self.started or self._ended is not None:
+        if record is None or not record.path.exists() or not self.started or self._ended:
             return
         status = "interrupted" if isinstance(exception, KeyboardInterrupt | SIGTERMException) else "failed"
         reason = f"{type(exception).__name__}: {exception}".rstrip(": ")
