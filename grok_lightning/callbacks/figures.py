@@ -14,8 +14,8 @@ class SendFigures(Callback):
     """Draws the record of a completed run, and logs each figure as an image of the W&B run.
 
     It has to come after the summary, which writes the status that figures show, and before the loggers are closed:
-    hence on teardown, which comes after the end of the fit and which Lightning does not call for a run that failed or was interrupted. Nothing that goes wrong
-    here fails the run.
+    hence on teardown, which comes after the end of the fit and which Lightning does not call for a run that failed or
+    was interrupted. Nothing that goes wrong here fails the run.
     """
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

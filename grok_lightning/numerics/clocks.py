@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-
 ROUNDING = 1e-7
 """Accuracies are kept in float32, where 38/40 falls short of 0.95 by 5e-8."""
 
