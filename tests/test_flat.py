@@ -79,4 +79,4 @@ def test_memory_and_the_time_of_a_line_stay_flat(monkeypatch):
     assert len(lines) > 5000
     assert watch.megabytes[2] - watch.megabytes[0] < 8
     assert watch.tensors[2] == watch.tensors[0]
-    assert late < 1.5 * early
+    assert late < 3 * early  # one that grew with the file would be some six times as much; load makes it two
