@@ -129,7 +129,9 @@ def page() -> str:
     classes = [value for value in map(vars(cli).get, cli.__all__) if isinstance(value, type)]
     for base, group in ((GrokModule, "model"), (TableDataModule, "data")):
         for cls in (cls for cls in classes if issubclass(cls, base)):
-            lines += table(f"{group}: {cls.__name__}", summary(cls), of_class(cls, group, SIZES), group)
+            lines += table(
+                f"{group}: {cls.__name__}", summary(cls), of_class(cls, group, SIZES if group == "model" else ()), group
+            )
     lines += table("trainer.logger: WandbRun", summary(WandbRun), of_class(WandbRun, "logger"), "trainer.logger")
     groups = dict.fromkeys(name.split(".")[0] for name, _ in options(fit, "") if "." in name)
     for group in (group for group in groups if group not in ("model", "data", "trainer")):
