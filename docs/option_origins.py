@@ -49,7 +49,8 @@ _NAMES = {
     "field, arXiv:2505.20172": "data.size data.rank",
     "P replies, C11": "model.patch_size",
     "field, arXiv:2010.11929": "model.pool",
-    "ours": "data.source data.folder data.verify data.path data.vocab_size data.context_length tokens.per_token trainer.logger.figures "
+    "ours": "data.source data.folder data.verify data.path "
+    "data.vocab_size data.context_length tokens.per_token trainer.logger.figures "
     "model.tolerance model.width data.n_features data.n_nonzero data.n_train data.n_val data.n_test "
     "data.n_teacher model.decay_scales_with_c data.skew data.split_seed data.order_seed data.sampler "
     "data.sampler_decay "
