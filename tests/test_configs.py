@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import cifar_files
 import pytest
 import yaml
 from conftest import ROOT
@@ -10,7 +11,9 @@ from text_files import write_tokens
 CONFIGS = ROOT / "configs"
 FULL = sorted(path for path in CONFIGS.rglob("*.yaml") if "model" in (yaml.safe_load(path.read_text()) or {}))
 OVERLAYS = sorted(
-    path for path in CONFIGS.rglob("*.yaml") if path not in FULL and path.parent.name != "model" and path.stem != "ddp"
+    path
+    for path in CONFIGS.rglob("*.yaml")
+    if path not in FULL and path.parent.name != "model" and path.stem not in ("ddp", "fsdp")
 )
 MODELS = sorted((CONFIGS / "model").glob("*.yaml"))
 OFF = ["--config", CONFIGS / "diagnostics" / "off.yaml"]
@@ -37,6 +40,9 @@ def test_config(cli, path):
         size = ["--data.context_length=16", "--data.batch_size=4", "--model.n_layers=1", "--hessian.subset=2"]
     elif path.stem == "text_small":
         size = ["--data.vocab_size=300", "--model.d_model=16"]
+    elif path.stem.startswith("cifar"):
+        cifar_files.make(Path("data"), path.stem)
+        size = ["--data.verify=false", "--data.batch_size=16", "--model.d_model=16", "--model.n_layers=1"]
     else:
         size = [] if path.parent.name in ("configs", "two_phase") else SMALL  # those bring data of their own
     check(cli("fit", *OFF, "--config", path, *size, *FEW, *QUIET))  # measurements that a file sets stay on
@@ -62,7 +68,7 @@ def test_model_file(cli, path):
 
 def test_nothing_is_left_out():
     left = {path for path in CONFIGS.rglob("*.yaml")} - {*FULL, *OVERLAYS, *MODELS}
-    assert {path.name for path in left} == {"ddp.yaml"}  # test_ddp.py runs it
+    assert {path.name for path in left} == {"ddp.yaml", "fsdp.yaml"}  # test_ddp.py and test_vision.py run them
 
 
 @pytest.mark.parametrize("folder", ["interventions", "paper", "published", "two_phase"])

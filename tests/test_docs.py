@@ -111,7 +111,7 @@ def test_own_data_and_net_get_c_clocks_curvature_and_spectra(cli, tmp_path):
     assert [line["step"] for line in lines if "hessian/W/lambda_max" in line] == [0, 10, 20]
     last = {key: value for line in lines for key, value in line.items()}
     assert len(last["spectrum/E/sigma"]) == 9
-    assert {"clock/grokked", "spectrum/first_weight/erank", "ntk/E/cka_distance", "health/E/param_norm"} < last.keys()
+    assert {"clock/grokked", "spectrum/first_weight/erank", "ntk/E/one_minus_cka", "health/E/param_norm"} < last.keys()
     assert json.loads((run / "summary.json").read_text())["clocks_steps"].keys() >= {"t_mem", "t_grok"}
 
 

@@ -38,6 +38,8 @@ GRIDS = {
     "two_phase_init": {"model.init_scale": [0.01, 0.03, 0.1, 0.3, 0.5]},
     "text_c_start": {"model.c": [1, 10]},
     "text_c": {"model.c": [1, 3, 10, 30], "model.lr": [0.005, 0.001]},
+    "vit_digits_c": {"model.c": [1, 3, 10, 30]},
+    "vit_digits_lr": {"model.lr": [0.003, 0.01]},
 }
 OTHER_DATA = ("text_c", "two_phase_", "vit_digits_")
 """How names of sweeps begin whose data have no p."""
