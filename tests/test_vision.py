@@ -111,6 +111,7 @@ def test_accumulated_gradients_are_those_of_the_larger_batch(cli):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it compiles
 def test_compiled_steps_are_the_same_steps(cli):
     for run, flag in (("plain", "false"), ("compiled", "true")):
         done = cli(*DIGITS, *OFF, "--record.run_id", run, "--model.init_args.compile", flag)
@@ -164,12 +165,14 @@ def test_what_sharded_parameters_do_not_allow_is_refused():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["cifar10", "cifar100"])
-def test_the_large_configurations_on_files_of_the_true_size(cli, source):
-    cifar_files.make(Path("data"), source, n_train=(10000,) * 5, n_test=10000)
-    few = ["--trainer.max_steps", 2, "--trainer.limit_val_batches", 0, "--grokking.part", "test"]
-    done = cli(
-        "fit", "--config", CONFIGS / f"{source}.yaml", *OFF, *CIFAR, *few, *QUIET, "--trainer.log_every_n_steps", 1
-    )
+@pytest.mark.parametrize("large", ["files", "network"])  # both at once are half an hour of evaluation on a CPU
+def test_the_large_configurations_in_two_halves(cli, source, large):
+    sizes = {"n_train": (10000,) * 5, "n_test": 10000} if large == "files" else {}
+    cifar_files.make(Path("data"), source, **sizes)
+    net = TINY if large == "files" else []
+    few = ["--trainer.max_steps", 2, "--trainer.limit_val_batches", 0, "--trainer.log_every_n_steps", 1]
+    done = cli("fit", "--config", CONFIGS / f"{source}.yaml", *OFF, *CIFAR, *net, *few, *QUIET)
     assert done.status == 0, done.err
-    assert "parameters, lr 0.01" in done.out
+    width = 16 if large == "files" else 384
+    assert f"first_layer: {3 * width**2:,} parameters" in done.out
     assert np.isfinite(series(the_run(source), "train/loss")[1])
