@@ -52,6 +52,7 @@ from grok_lightning.modules.language import LanguageModel
 from grok_lightning.modules.mlp import EmbeddingFreeMLP, EmbeddingMLP
 from grok_lightning.modules.transformer import Transformer
 from grok_lightning.modules.vit import ViT
+from grok_lightning.parser import ExactParser
 from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer, take_up
 from grok_lightning.resume import Resumed
 
@@ -92,6 +93,7 @@ class GrokCLI(LightningCLI):
             save_config_kwargs={"save_to_log_dir": False, "resumed": resumed},
             trainer_defaults=TRAINER_DEFAULTS,
             seed_everything_default=0,
+            parser_class=ExactParser,
             parser_kwargs=parser
             | {"prog": "python -m grok_lightning"}
             | {name: dict(parser) for name in self.subcommands()},
@@ -201,7 +203,7 @@ class GrokCLI(LightningCLI):
         if self.parse_only:
             return
         if (path := self.config[subcommand].ckpt_path) is not None:
-            check_checkpoint(path, self.model, also_optimiser=subcommand == "fit")
+            check_checkpoint(path, self.model, goes_on=subcommand == "fit")
         leaving.through_exceptions(True)
         try:
             super()._run_subcommand(subcommand)

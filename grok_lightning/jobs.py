@@ -20,11 +20,13 @@ SIGINT_STATUS = 128 + signal.SIGINT
 
 _NOISE = (
     re.compile(r"Does not validate against any of the Union subtypes Subtypes: \[.*?\] Errors: - "),
-    re.compile(r" - Expected a <class 'NoneType'>.*"),
-    re.compile(r" Given value type: .*(Namespace|NestedArg).*"),
-    re.compile(r" Given value type: .*(?= Given value: )"),
+    re.compile(r" - Expected a <class 'NoneType'> Given value type: <class '[\w.]*(?:NestedArg|Namespace)'>.*"),
+    re.compile(r" Given value type: <class '[\w.]*(?:NestedArg|Namespace)'>.*"),
+    re.compile(r" - Expected a <class 'NoneType'>"),
+    re.compile(r" Given value type: <class '[\w.]+'>(?= Given value: )"),
     re.compile(r"- Expected a path but \S+ either not accessible or invalid - "),
     re.compile(r"typing\."),
+    re.compile(r"<class '|(?<=\w)'>"),
 )
 """What jsonargparse says about its own types around the sentence that helps."""
 
@@ -111,6 +113,10 @@ _CLASS = r"(?:Parser key )?\"([\w.]+)\": Problem with given class_path '(?:\w+\.
 _SHORTER = (
     (re.compile(_CLASS + r"(?:Parser key )?\"([\w.]+)\": "), r"\1.\3: "),
     (re.compile(_CLASS + r"Option '([\w.]+)' is not accepted"), r"\1.\3: \2 has no such option"),
+    (re.compile(_CLASS + r"unrecognized arguments: --([\w.]+).*"), r"\1.\3: \2 has no such option"),
+    (re.compile(_CLASS + r"Group '([\w.]+)' does not accept option '([\w.]+)'.*"), r"\1.\3.\4: \2 has no such option"),
+    (re.compile(r"^Parser key \"([\w.]+)\": (?!Problem)"), r"\1: "),
+    (re.compile(r" Given value: "), ". Got value: "),
 )
 """What jsonargparse says of an argument of a class, as the flag that a user types."""
 

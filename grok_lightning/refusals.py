@@ -1,14 +1,11 @@
 """What the command line refuses before anything is written: settings that fit no run, or not each other."""
 
-import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import torch
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
-from grok_lightning import __version__
+from grok_lightning import __version__, saved
 from grok_lightning.callbacks.checkpoint import LastCheckpoint
 from grok_lightning.errors import ConfigError, require
 from grok_lightning.loggers.run_record import RunRecord
@@ -26,36 +23,35 @@ def read_checkpoint(path: str) -> dict[str, Any]:
     Args:
         path: What --ckpt_path says.
     """
-    if not Path(path).is_file():
-        raise ConfigError(f"ckpt_path = {path!r}: there is no such file")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # torch.load does not look at the checksums
-        if damaged is not None:
-            raise ConfigError(f"ckpt_path = {path!r}: is damaged (checksum of {damaged})")
-        content = torch.load(path, map_location="meta", weights_only=True)
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever is wrong with the file, it is no checkpoint
-        raise ConfigError(f"ckpt_path = {path!r}: cannot be read as a checkpoint ({type(error).__name__})") from error
-    if not isinstance(content, dict) or not {"state_dict", "hyper_parameters"} <= content.keys():
-        raise ConfigError(f"ckpt_path = {path!r}: is no checkpoint of this program")
+    content, said = saved.load(path, "ckpt_path", "meta"), f"ckpt_path = {path!r}:"
+    if not isinstance(content.get("hyper_parameters"), Mapping):
+        raise ConfigError(f"{said} is no checkpoint of this program")
     written, here = str(content.get(VERSION_KEY, "0")), Version(__version__)
-    if Version(written).release[:2] > here.release[:2]:
-        raise ConfigError(f"ckpt_path = {path!r}: was written by grok_lightning {written}; this is {here}")
+    try:
+        later = Version(written).release[:2] > here.release[:2]
+    except InvalidVersion:
+        raise ConfigError(f"{said} is no checkpoint of this program: its version is {written!r}") from None
+    if later:
+        raise ConfigError(f"{said} was written by grok_lightning {written}; this is {here}")
     return content
 
 
-def check_checkpoint(path: str, module: GrokModule, also_optimiser: bool) -> None:
-    """Refuse a checkpoint of other settings than the ones asked for.
+def check_checkpoint(path: str, module: GrokModule, goes_on: bool) -> None:
+    """Refuse a checkpoint of other settings than the ones asked for, or that does not fit the model.
 
     Args:
         path: What --ckpt_path says.
         module: The module as the command line describes it.
-        also_optimiser: Whether the optimiser's settings count too, as they do when training goes on.
+        goes_on: Whether training is to go on from it: then the optimiser's settings and state count too.
     """
-    if path not in CHECKPOINT_WORDS:
-        module.refuse_other_settings(read_checkpoint(path)["hyper_parameters"], also_optimiser)
+    if path in CHECKPOINT_WORDS:
+        return
+    content, said = read_checkpoint(path), f"ckpt_path = {path!r}:"
+    module.refuse_other_settings(content["hyper_parameters"], also_optimiser=goes_on)
+    if module.strict_loading:
+        saved.check_fits(content["state_dict"], module.state_dict(), said)
+    if goes_on:
+        saved.check_resumable(content, said)
 
 
 def take_up(run: Resumed, config: Mapping[str, Any], record: RunRecord) -> None:
@@ -72,8 +68,9 @@ def take_up(run: Resumed, config: Mapping[str, Any], record: RunRecord) -> None:
         record.resume_from(-1, 0)
         return
     content = read_checkpoint(str(run.checkpoint))
+    saved.check_resumable(content, f"ckpt_path = {str(run.checkpoint)!r}:")
     check_longer(run, content["global_step"], config["trainer"]["max_steps"])
-    lines = content.get("callbacks", {}).get(LastCheckpoint.__qualname__, {}).get("record_lines", 0)
+    lines = content["callbacks"].get(LastCheckpoint.__qualname__, {}).get("record_lines", 0)
     record.resume_from(content["global_step"], lines)
 
 
@@ -100,11 +97,16 @@ def check_trainer(config: Mapping[str, Any]) -> None:
         ("reload_dataloaders_every_n_epochs", "the order of batches would start anew"),
     ):
         require(config[field] in (0, 0.0, None), f"trainer.{field}", config[field], f"must be 0: {why}")
+    accumulated, clip = config["accumulate_grad_batches"], config["gradient_clip_val"]
+    require(accumulated >= 1, "trainer.accumulate_grad_batches", accumulated, "must be 1 or more (batches)")
+    require(clip is None or clip >= 0, "trainer.gradient_clip_val", clip, "must be 0 or more, or null: 0 is off")
+    every = config["log_every_n_steps"]
+    require(every is None or every >= 0, "trainer.log_every_n_steps", every, "must be 0 or more (steps): 0 is off")
     interval, epochs = config["val_check_interval"], config["check_val_every_n_epoch"]
     valid = not isinstance(interval, int | float) or interval > 0
     require(valid, "trainer.val_check_interval", interval, "must be greater than 0 (batches)")
-    every = epochs is None or epochs >= 1
-    require(every, "trainer.check_val_every_n_epoch", epochs, "must be 1 or more (epochs), or null")
+    counted = epochs is None or epochs >= 1
+    require(counted, "trainer.check_val_every_n_epoch", epochs, "must be 1 or more (epochs), or null")
     if epochs is not None and isinstance(interval, int) and interval > 1:
         raise ConfigError(
             f"trainer.check_val_every_n_epoch = {epochs}: evaluations are counted in batches here "

@@ -95,11 +95,33 @@ def _read(path: Path, extended: bool) -> Resumed:
         status = None  # killed, or still running: the lock on the directory tells the two apart
     if status == "completed" and not extended:
         raise ConfigError(f"resume = {str(path)!r}: is completed; give a larger --trainer.max_steps to go on")
+    check_provenance(path)
     checkpoint = path / "checkpoints" / "last.ckpt"
     completed = status == "completed"
     if completed and not checkpoint.exists():
         raise ConfigError(f"resume = {str(path)!r}: is completed and has no {checkpoint.name} to go on from")
     return Resumed(path, checkpoint if checkpoint.exists() else None, content, completed)
+
+
+def check_provenance(path: Path) -> None:
+    """Refuse a run whose record of where it came from, to which resuming adds, is damaged.
+
+    Args:
+        path: The run directory.
+
+    Raises:
+        ConfigError: If ``provenance.json`` is there and is no JSON object with a list of what was resumed.
+    """
+    file = path / "provenance.json"
+    if not file.exists():
+        return
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        whole = isinstance(content, dict) and isinstance(content.get("resumed", []), list)
+    except (OSError, ValueError):
+        whole = False
+    if not whole:
+        raise ConfigError(f"resume = {str(path)!r}: {file.name} cannot be read; move it away, and a new one is written")
 
 
 def check_same(run: Resumed, config: Mapping[str, Any]) -> None:

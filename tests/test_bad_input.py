@@ -31,6 +31,12 @@ CASES = {
     "uniform at 0.8": (["--data.split", "uniform", "--data.frac_train", 0.8], "no uniform split"),
     "unknown split": (["--data.split", "stratified"], "data.split"),
     "skew below 1": (["--data.split", "skewed", "--data.skew", 0.5], "data.skew = 0.5"),
+    "skew of a split that is not skewed": (["--data.skew", 8], "data.skew = 8.0: data.split is 'random', not skewed"),
+    "decay of another sampler": (["--data.sampler_decay", 0.5], "data.sampler_decay = 0.5: data.sampler is 'shuffled'"),
+    "gamma is no YAML number": (
+        ["--data.sampler_gamma", "inf"],
+        "data.sampler_gamma: Expected a float. Got value: inf",
+    ),
     "negative split seed": (["--data.split_seed", -1], "data.split_seed = -1"),
     "negative order seed": (["--data.order_seed", -1], "data.order_seed = -1"),
     "unknown task": (["--data.task", "exponentiation"], "exponentiation"),
@@ -50,6 +56,23 @@ CASES = {
     "unknown optimizer": (["--model.optimizer", "lion"], "lion"),
     "momentum with adam": (["--model.momentum", 0.9], "only sgd"),
     "decay switch with adam": (["--model.decay_scales_with_c", "false"], "adamw or sgd"),
+    "momentum of muon with adam": (
+        ["--model.muon_momentum", 0.9],
+        "model.muon_momentum = 0.9: model.optimizer is 'adam'",
+    ),
+    "rho without a norm": (["--model.clamp.rho", 2], "model.clamp.rho = 2.0"),
+    "unknown key of a group": (["--model.clamp", "{rho: 1, critical: 4}"], "model.clamp.critical: EmbeddingMLP has no"),
+    "unknown flag of a group": (
+        ["--model.gradient.lambda", 2],
+        "model.gradient.lambda: EmbeddingMLP has no such option",
+    ),
+    "an abbreviation in a group": (["--model.gradient.alph", 0.5], "model.gradient.alph"),
+    "an abbreviation of the trainer": (["--trainer.max_step", 2], "trainer.max_step"),
+    "an abbreviation of config": (["--conf", ADDITION], "--conf"),
+    "no step": (["--trainer.max_steps", "few"], "error: trainer.max_steps: Expected a int. Got value: few"),
+    "a step of no batches": (["--trainer.accumulate_grad_batches", 0], "trainer.accumulate_grad_batches = 0"),
+    "clipping uphill": (["--trainer.gradient_clip_val", -1], "trainer.gradient_clip_val = -1"),
+    "logging every -1 steps": (["--trainer.log_every_n_steps", -1], "trainer.log_every_n_steps = -1"),
     "one beta": (["--model.betas", "[0.9]"], "beta"),
     "depth 1": (["--model.depth", 1], "model.depth = 1"),
     "d_model 0": (["--model.d_model", 0], "model.d_model = 0"),
@@ -203,3 +226,8 @@ def test_yaml_that_is_no_setting(cli, tmp_path, job, text, reason):
     assert "odd.yaml" in done.err
     assert reason in done.err
     assert len(done.err.splitlines()) == 1
+
+
+def test_a_run_id_of_the_environment_stays_inside_the_root(cli, monkeypatch):
+    monkeypatch.setenv("WANDB_RUN_ID", "../../outside")
+    check(cli("fit", "--config", ADDITION), "WANDB_RUN_ID = '../../outside'", set())

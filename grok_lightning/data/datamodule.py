@@ -12,6 +12,12 @@ from grok_lightning.data.table import TableDataModule
 from grok_lightning.data.tasks import Task, TaskName, build_table, get_task
 from grok_lightning.errors import ConfigError, require
 
+SKEW = 4.0
+"""How much likelier a skewed split draws its favourites (ours)."""
+
+SAMPLER_DECAY = 0.99
+"""β of the entropy sampler (ours)."""
+
 
 class ModularDataModule(TableDataModule):
     """All pairs of a binary operation, split into training, held-out and test pairs.
@@ -42,19 +48,20 @@ class ModularDataModule(TableDataModule):
         exclude_zero: bool = False,
         split: Strategy = "random",
         frac_train: float = 0.3,
-        skew: float = 4.0,
+        skew: float = SKEW,
         split_seed: int = 0,
         order_seed: int = 0,
         batch_size: int | Literal["full"] = 512,
         sampler: Sampler = "shuffled",
         sampler_gamma: float | None = None,
-        sampler_decay: float = 0.99,
+        sampler_decay: float = SAMPLER_DECAY,
     ) -> None:
         chosen = get_task(task, exclude_zero)
         name = task if isinstance(task, str) else type(chosen).__name__
         self.table = table = build_table(chosen, p)
         self.modulus = None if chosen.default_p is None else p or chosen.default_p
         self.strategy, self.sampler = split, sampler
+        require(split == "skewed" or skew == SKEW, "data.skew", skew, f"data.split is {split!r}, not skewed")
         rows = make_split(table, split, frac_train, split_seed, skew)
         self._operands = table.tokens[rows.train][:, [0, 2]]
         self.bounds = self._bounds(sampler_gamma, sampler_decay)
@@ -88,6 +95,8 @@ class ModularDataModule(TableDataModule):
         require(self.sampler in get_args(Sampler), "data.sampler", self.sampler, allowed)
         if self.sampler != "entropy":
             require(gamma is None, "data.sampler_gamma", gamma, f"data.sampler is {self.sampler!r}, not entropy")
+            idle = decay != SAMPLER_DECAY
+            require(not idle, "data.sampler_decay", decay, f"data.sampler is {self.sampler!r}, not entropy")
             return None
         if gamma is None:
             raise ConfigError("data.sampler_gamma = None: data.sampler = 'entropy' needs one greater than 0")

@@ -50,6 +50,8 @@ class RunRecord(Logger):
             require(valid, f"record.{field}", value, "must be letters, digits, '.', '_' and '-'")
         self.root, self.experiment_name = Path(root), experiment
         self.run_id = run_id or new_run_id()
+        valid = bool(_NAME.fullmatch(self.run_id))  # the environment may have said it
+        require(valid, "WANDB_RUN_ID", self.run_id, "must be letters, digits, '.', '_' and '-'")
         self._file: TextIO | None = None
         self._lock: Lock | None = None
         self._resumed_step: int | None = None

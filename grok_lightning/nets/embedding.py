@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from grok_lightning import saved
 from grok_lightning.errors import ConfigError, require
 from grok_lightning.nets.base import Net
 
@@ -163,19 +163,20 @@ def source_embedding(path: str, like: Tensor, d_model: int) -> Tensor:
     Raises:
         ConfigError: If there is no such E, or it does not fit.
     """
-    field = f"model.embedding.source = {path!r}"
-    if not Path(path).is_file():
-        raise ConfigError(f"{field}: there is no such file")
-    try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-    except Exception as error:  # whatever is wrong with the file, it is no checkpoint
-        raise ConfigError(f"{field}: cannot be read as a checkpoint ({type(error).__name__})") from error
-    factors = [state[key] for key in ("net.E", "net.E_left", "net.E_right") if key in state]
+    said = f"model.embedding.source = {path!r}:"
+    state = saved.load(path, "model.embedding.source")["state_dict"]
+    factors: list[Tensor] = [state[key] for key in ("net.E", "net.E_left", "net.E_right") if key in state]
     if not factors:
-        raise ConfigError(f"{field}: holds no trained embedding")
+        raise ConfigError(f"{said} holds no trained embedding")
+    if any(factor.ndim != 2 or not factor.is_floating_point() for factor in factors):
+        raise ConfigError(f"{said} its embedding is no matrix of real numbers")
+    if len(factors) == 2 and factors[0].shape[1] != factors[1].shape[0]:
+        raise ConfigError(f"{said} its factors of E do not fit each other")
+    if not all(factor.isfinite().all() for factor in factors):
+        raise ConfigError(f"{said} its embedding is not finite")
     found: Tensor = factors[0] if len(factors) == 1 else factors[0] @ factors[1]
     if found.shape != like.shape:
         (V, d), needed = found.shape, tuple(like.shape)
         hint = f"; set model.embedding.rank to {d}" if len(like) == V and d < d_model else ""
-        raise ConfigError(f"{field}: its E has shape ({V}, {d}), this run needs {needed}{hint}")
+        raise ConfigError(f"{said} its E has shape ({V}, {d}), this run needs {needed}{hint}")
     return found

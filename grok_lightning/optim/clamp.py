@@ -37,6 +37,8 @@ class NormClamp:
         positive = "must be greater than 0 and finite"
         require(0 < self.rho < math.inf, "model.clamp.rho", self.rho, positive)
         require(self.norm is None or 0 < self.norm < math.inf, "model.clamp.norm", self.norm, f"{positive}, or null")
+        idle = self.norm is None and self.rho != 1
+        require(not idle, "model.clamp.rho", self.rho, "is a multiple of model.clamp.norm, which is not given")
 
     def install(self, optimizer: Optimizer) -> None:
         """Act after every step of an optimiser of all parameters."""

@@ -16,6 +16,9 @@ from grok_lightning.optim.muon import MuonWithAdam
 OptimizerName = Literal["adam", "adamw", "sgd", "muon"]
 
 
+MUON_MOMENTUM = 0.95
+"""torch's default."""
+
 MUON = "_muon"
 """Ending of the names of the groups that Muon moves."""
 
@@ -58,7 +61,7 @@ class Recipe:
     warmup_steps: int = 0
     decay_scales_with_c: bool = True
     muon_lr: float | None = None
-    muon_momentum: float = 0.95
+    muon_momentum: float = MUON_MOMENTUM
     gradient: GradientFilter = UNFILTERED
     weight_decay_embedding: float | None = None
     weight_decay_first_layer: float | None = None
@@ -95,6 +98,10 @@ class Recipe:
         if self.muon_lr is not None and self.optimizer != "muon":
             raise ConfigError(f"model.muon_lr = {self.muon_lr}: model.optimizer is {self.optimizer!r}, not muon")
         require(0 <= self.muon_momentum < 1, "model.muon_momentum", self.muon_momentum, "must be in [0, 1)")
+        if self.muon_momentum != MUON_MOMENTUM and self.optimizer != "muon":
+            raise ConfigError(
+                f"model.muon_momentum = {self.muon_momentum}: model.optimizer is {self.optimizer!r}, not muon"
+            )
         self.gradient.check()
         for field, decay in self.own_decays.items():
             require(0 <= decay < math.inf, f"model.weight_decay_{field}", decay, f"{allowed}, or null")
