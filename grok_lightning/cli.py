@@ -52,7 +52,7 @@ from grok_lightning.modules.language import LanguageModel
 from grok_lightning.modules.mlp import EmbeddingFreeMLP, EmbeddingMLP
 from grok_lightning.modules.transformer import Transformer
 from grok_lightning.modules.vit import ViT
-from grok_lightning.parser import ExactParser
+from grok_lightning.parser import TRAINER_DEFAULTS, ExactParser
 from grok_lightning.refusals import check_checkpoint, check_seed, check_trainer, take_up
 from grok_lightning.resume import Resumed
 
@@ -62,17 +62,6 @@ __all__ = [
     "MatrixCompletion", "MatrixFactorization", "ModularDataModule", "ReLUStudent", "SparseRegression",
     "TeacherStudent", "TextDataModule", "Transformer", "ViT", "main", "resolver",
 ]  # fmt: skip
-
-TRAINER_DEFAULTS: dict[str, Any] = {
-    "max_steps": 3000,
-    "val_check_interval": 50,
-    "check_val_every_n_epoch": None,  # evaluate by step, not by epoch
-    "num_sanity_val_steps": 0,  # the clocks evaluate step 0 themselves
-    "use_distributed_sampler": False,  # batches are dealt to processes by the datamodule
-    "log_every_n_steps": 50,
-    "enable_model_summary": False,  # the parameter groups are printed instead
-    "logger": {"class_path": "grok_lightning.loggers.wandb_run.WandbRun"},
-}
 
 
 class GrokCLI(LightningCLI):

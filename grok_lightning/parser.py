@@ -4,6 +4,18 @@ from typing import Any
 
 from lightning.pytorch.cli import LightningArgumentParser
 
+TRAINER_DEFAULTS: dict[str, Any] = {
+    "max_steps": 3000,
+    "val_check_interval": 50,
+    "check_val_every_n_epoch": None,  # evaluate by step, not by epoch
+    "num_sanity_val_steps": 0,  # the clocks evaluate step 0 themselves
+    "use_distributed_sampler": False,  # batches are dealt to processes by the datamodule
+    "log_every_n_steps": 50,
+    "enable_model_summary": False,  # the parameter groups are printed instead
+    "logger": {"class_path": "grok_lightning.loggers.wandb_run.WandbRun"},
+}
+"""Where ours differ from Lightning's."""
+
 
 class ExactParser(LightningArgumentParser):
     """Knows no abbreviations: ``--model.gradient.alph`` or ``--conf`` is a typing error, not another name.

@@ -74,7 +74,8 @@ class GrokModule(LightningModule):
 
     def configure_model(self) -> None:
         """Shard the parameters, under a strategy that asks for it."""
-        shard(self.net, self.trainer, self.recipe, self._compile)
+        if self._trainer is not None:  # there is none where a checkpoint is loaded
+            shard(self.net, self.trainer, self.recipe, self._compile)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """One parameter group per block, the embedding at c times the learning rate of the rest."""

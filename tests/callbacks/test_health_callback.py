@@ -14,6 +14,7 @@ from grok_lightning.data.datamodule import ModularDataModule
 EVERY = ["--health.every_n_steps", 10]
 
 
+@pytest.mark.filterwarnings("ignore:health. the training loss spiked")  # rounding decides whether it does
 def test_collapse_and_norms():
     flags = ["--model.lr", 0.1, "--model.weight_decay", 0, "--trainer.val_check_interval", 400]
     found = fit("--health.every_n_steps", 400, *flags, steps=400).group("health")[400]  # some losses are 0 by then
