@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 from rich.console import Console
 from rich.table import Table
 
@@ -72,7 +71,7 @@ class Summary(Callback):
         record = _find(trainer, RunRecord)
         if record is None or not record.path.exists() or not self.started or self._ended:
             return
-        status = "interrupted" if isinstance(exception, KeyboardInterrupt | SIGTERMException) else "failed"
+        status = "interrupted" if isinstance(exception, KeyboardInterrupt | SystemExit) else "failed"
         reason = f"{type(exception).__name__}: {exception}".rstrip(": ")
         try:
             record.write_json("summary.json", {"status": status, "reason": reason} | self._facts(trainer))
