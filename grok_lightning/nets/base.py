@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+
+from grok_lightning.errors import require
 
 Blocks = dict[str, list[str]]
 """Block name → names of its parameters (as in ``named_parameters``), disjoint and together exhaustive."""
@@ -16,10 +19,6 @@ SYMBOL_SLOTS = [1, 3]
 """Positions of OP and EQ."""
 
 
-EMBEDDING = ("E", "E_left", "E_right")
-"""Parameters that make up the embedding: the matrix, or its two factors."""
-
-
 class Net(nn.Module):
     """A classifier of token sequences.
 
@@ -27,9 +26,11 @@ class Net(nn.Module):
 
     Attributes:
         n_classes: Number of logits.
+        embedded: Names of the parameters that make up the embedding: the matrix, or its two factors.
     """
 
     n_classes: int
+    embedded: ClassVar[tuple[str, ...]] = ("E", "E_left", "E_right")
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -50,7 +51,7 @@ class Net(nn.Module):
         first = self.first_layer_names()
         blocks: Blocks = {"embedding": [], "first_layer": [], "rest": []}
         for name, _ in self.named_parameters():
-            blocks["embedding" if name in EMBEDDING else "first_layer" if name in first else "rest"].append(name)
+            blocks["embedding" if name in self.embedded else "first_layer" if name in first else "rest"].append(name)
         return {block: names for block, names in blocks.items() if names}
 
     def embedding(self) -> Tensor | None:
@@ -76,6 +77,22 @@ class Net(nn.Module):
         calls EW is therefore ``E @ W.T``. Products ``EW_<slot>`` are given per operand slot.
         """
         return {name: parameter for name, parameter in self.named_parameters() if parameter.ndim == 2}
+
+
+def check_sizes(**sizes: int) -> None:
+    """Refuse a size, under its name as an argument of the model, that is less than 1."""
+    for name, value in sizes.items():
+        require(value >= 1, f"model.{name}", value, "must be 1 or more")
+
+
+def check_heads(d_model: int, n_heads: int) -> None:
+    """Refuse heads that do not share the residual stream evenly."""
+    require(d_model % n_heads == 0, "model.d_model", d_model, f"must be a multiple of n_heads = {n_heads}")
+
+
+def layer_matrices(net: nn.Module) -> set[str]:
+    """Names of the 2-D weights of the layers of a Transformer, six each."""
+    return {name for name, p in net.named_parameters() if name.startswith("layers.") and p.ndim == 2}
 
 
 def same_symbols(tokens: Tensor) -> bool:

@@ -123,6 +123,21 @@ def add_embedding(net: Net, options: EmbeddingOptions, vocab_size: int, d_model:
         start.mul_(options.scale)
 
 
+def embedding_rows(E: Tensor | None, E_left: Tensor | None, E_right: Tensor | None) -> Tensor:
+    """E, or ``E_left E_right`` where it is trained as factors: the rows of all tokens, shape (V, d).
+
+    Args:
+        E: What :func:`add_embedding` registered, as are the other two.
+        E_left: Shape (V, r).
+        E_right: Shape (r, d).
+    """
+    if E is not None:
+        return E
+    assert E_left is not None  # one of the two forms is there
+    assert E_right is not None
+    return E_left @ E_right
+
+
 def scale_to(net: Net, readers: Iterable[Tensor]) -> None:
     """Scale E so that ``σ_max(E) = σ_max(W)``.
 

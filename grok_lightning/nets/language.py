@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grok_lightning.errors import require
-from grok_lightning.nets.base import Net
-from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, scale_all, scale_to
+from grok_lightning.nets.base import Net, check_heads, check_sizes, layer_matrices
+from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, embedding_rows, scale_all, scale_to
 
 MAPS = ("W_Q", "W_K", "W_V", "W_O")
 """Weights of an attention layer."""
@@ -75,10 +75,8 @@ class LanguageNet(Net):
         init_scale: float = 1.0,
     ) -> None:
         super().__init__()
-        sizes = {"d_model": d_model, "n_layers": n_layers, "n_heads": n_heads, "d_mlp": d_mlp}
-        for name, value in sizes.items():
-            require(value >= 1, f"model.{name}", value, "must be 1 or more")
-        require(d_model % n_heads == 0, "model.d_model", d_model, f"must be a multiple of n_heads = {n_heads}")
+        check_sizes(d_model=d_model, n_layers=n_layers, n_heads=n_heads, d_mlp=d_mlp)
+        check_heads(d_model, n_heads)
         allowed = "must be trained: rows of the residual stream are d_model wide"
         require(embedding.inputs == "trained", "model.embedding.inputs", embedding.inputs, allowed)
         self.n_classes = vocab_size
@@ -93,11 +91,7 @@ class LanguageNet(Net):
 
     def embedding(self) -> Tensor:
         """E, shape (V, d_model)."""
-        if self.E is not None:
-            return self.E
-        assert self.E_left is not None  # one of the two forms is there
-        assert self.E_right is not None
-        return self.E_left @ self.E_right
+        return embedding_rows(self.E, self.E_left, self.E_right)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits of the token after each.
@@ -122,7 +116,7 @@ class LanguageNet(Net):
 
     def hidden_matrices(self) -> set[str]:
         """The six weights of every layer; not E, the positions or the unembedding."""
-        return {name for name, p in self.named_parameters() if name.startswith("layers.") and p.ndim == 2}
+        return layer_matrices(self)
 
     def matrices(self) -> dict[str, Tensor]:
         """E, then per layer ``W_Q.<i>`` … ``W_out.<i>``, and W_U (a tied one is E and not repeated)."""

@@ -10,16 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grok_lightning.errors import ConfigError, require
-from grok_lightning.nets.base import SEQUENCE_LENGTH, Net, same_symbols
-from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, scale_all, scale_to
+from grok_lightning.nets.base import SEQUENCE_LENGTH, Net, check_sizes, same_symbols
+from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, embedding_rows, scale_all, scale_to
 from grok_lightning.nets.first_layer import OPERAND_SLOTS, Tables, first_layer, gathered, products
 
 Combine = Literal["concat", "sum"]
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, value in sizes.items():
-        require(value >= 1, f"model.{name}", value, "must be 1 or more")
 
 
 class _Stack(nn.Module):
@@ -90,7 +85,7 @@ class EmbeddingMLPNet(Net):
         init_scale: float = 1.0,
     ) -> None:
         super().__init__()
-        _check_sizes(vocab_size=vocab_size, n_classes=n_classes, d_model=d_model, hidden=hidden)
+        check_sizes(vocab_size=vocab_size, n_classes=n_classes, d_model=d_model, hidden=hidden)
         require(depth >= 2, "model.depth", depth, "must be 2 or more (linear layers, output layer included)")
         require(combine in ("concat", "sum"), "model.combine", combine, "must be concat or sum")
         self.n_classes = n_classes
@@ -106,11 +101,7 @@ class EmbeddingMLPNet(Net):
 
     def embedding(self) -> Tensor:
         """E, shape (V, d)."""
-        if self.E is not None:
-            return self.E
-        assert self.E_left is not None  # one of the two forms is there
-        assert self.E_right is not None
-        return self.E_left @ self.E_right
+        return embedding_rows(self.E, self.E_left, self.E_right)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits.
@@ -199,7 +190,7 @@ class EmbeddingFreeMLPNet(Net):
         init_scale: float = 1.0,
     ) -> None:
         super().__init__()
-        _check_sizes(vocab_size=vocab_size, n_classes=n_classes, hidden=hidden)
+        check_sizes(vocab_size=vocab_size, n_classes=n_classes, hidden=hidden)
         require(depth >= 2, "model.depth", depth, "must be 2 or more (linear layers, output layer included)")
         finite = 0 < input_scale < float("inf")
         require(finite, "model.input_scale", input_scale, "must be greater than 0 and finite")

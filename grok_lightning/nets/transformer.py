@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grok_lightning.errors import require
-from grok_lightning.nets.base import SEQUENCE_LENGTH, Net, same_symbols
-from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, scale_all, scale_to
+from grok_lightning.nets.base import SEQUENCE_LENGTH, Net, check_heads, check_sizes, layer_matrices, same_symbols
+from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, embedding_rows, scale_all, scale_to
 
 PREFIX = 2
 """Positions of ``a OP``, which in a causal network see nothing of b."""
@@ -142,10 +142,8 @@ class TransformerNet(Net):
         init_scale: float = 1.0,
     ) -> None:
         super().__init__()
-        sizes = {"d_model": d_model, "n_layers": n_layers, "n_heads": n_heads, "d_mlp": d_mlp}
-        for name, value in sizes.items():
-            require(value >= 1, f"model.{name}", value, "must be 1 or more")
-        require(d_model % n_heads == 0, "model.d_model", d_model, f"must be a multiple of n_heads = {n_heads}")
+        check_sizes(d_model=d_model, n_layers=n_layers, n_heads=n_heads, d_mlp=d_mlp)
+        check_heads(d_model, n_heads)
         require(not tied or n_classes <= vocab_size, "model.tied", tied, "needs every label to be a token too")
         require(activation in ("relu", "gelu"), "model.activation", activation, "must be relu or gelu")
         self.n_classes = n_classes
@@ -164,11 +162,7 @@ class TransformerNet(Net):
 
     def embedding(self) -> Tensor:
         """E, shape (V, d_model)."""
-        if self.E is not None:
-            return self.E
-        assert self.E_left is not None  # one of the two forms is there
-        assert self.E_right is not None
-        return self.E_left @ self.E_right
+        return embedding_rows(self.E, self.E_left, self.E_right)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits at the last position.
@@ -215,7 +209,7 @@ class TransformerNet(Net):
 
     def hidden_matrices(self) -> set[str]:
         """The six weights of every layer; not E, the positions or the unembedding."""
-        return {name for name, p in self.named_parameters() if name.startswith("layers.") and p.ndim == 2}
+        return layer_matrices(self)
 
     def matrices(self) -> dict[str, Tensor]:
         """E, then per layer ``W_Q.<i>`` … ``W_out.<i>``, and W_U (a tied one is E and not repeated)."""

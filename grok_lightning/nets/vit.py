@@ -7,12 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grok_lightning.errors import require
-from grok_lightning.nets.base import Blocks, Net
+from grok_lightning.nets.base import Net, check_heads, check_sizes, layer_matrices
 
 Pool = Literal["class_token", "mean"]
-
-EMBEDDED = ("E", "E_bias", "positions", "class_token")
-"""Parameters that make up what the first layer reads: patch projection, positions, class token."""
 
 
 class Attention(nn.Module):
@@ -77,6 +74,8 @@ class ViTNet(Net):
     the other Transformer here (that of W_K would change nothing at all).
     """
 
+    embedded = ("E", "E_bias", "positions", "class_token")
+
     def __init__(
         self,
         n_classes: int,
@@ -90,16 +89,8 @@ class ViTNet(Net):
         pool: Pool = "class_token",
     ) -> None:
         super().__init__()
-        sizes = {
-            "patch_size": patch_size,
-            "d_model": d_model,
-            "n_layers": n_layers,
-            "n_heads": n_heads,
-            "d_mlp": d_mlp,
-        }
-        for name, value in sizes.items():
-            require(value >= 1, f"model.{name}", value, "must be 1 or more")
-        require(d_model % n_heads == 0, "model.d_model", d_model, f"must be a multiple of n_heads = {n_heads}")
+        check_sizes(patch_size=patch_size, d_model=d_model, n_layers=n_layers, n_heads=n_heads, d_mlp=d_mlp)
+        check_heads(d_model, n_heads)
         allowed = f"must divide the images' {image_size} pixels per side"
         require(image_size % patch_size == 0, "model.patch_size", patch_size, allowed)
         require(pool in ("class_token", "mean"), "model.pool", pool, "must be class_token or mean")
@@ -131,14 +122,6 @@ class ViTNet(Net):
         logits: Tensor = self.head(self.norm_final(x).mean(1) if self.class_token is None else self.norm_final(x[:, 0]))
         return logits
 
-    def blocks(self) -> Blocks:
-        """See the class."""
-        first = self.first_layer_names()
-        blocks: Blocks = {"embedding": [], "first_layer": [], "rest": []}
-        for name, _ in self.named_parameters():
-            blocks["embedding" if name in EMBEDDED else "first_layer" if name in first else "rest"].append(name)
-        return blocks
-
     def embedding(self) -> Tensor:
         """E, shape (channels · P², d_model): its rows are pixels of a patch, not tokens."""
         return self.E
@@ -149,7 +132,7 @@ class ViTNet(Net):
 
     def hidden_matrices(self) -> set[str]:
         """The six weights of every layer."""
-        return {name for name, p in self.named_parameters() if name.startswith("layers.") and p.ndim == 2}
+        return layer_matrices(self)
 
     def matrices(self) -> dict[str, Tensor]:
         """E and the positions, then per layer ``W_Q.<i>`` … ``W_out.<i>``, and the head as W_U."""
