@@ -13,6 +13,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch.optim import Optimizer
 
+from grok_lightning.callbacks.epoch_ends import defines, steps_ahead, turn
 from grok_lightning.data.batches import Batch
 from grok_lightning.data.table import TableDataModule
 from grok_lightning.modules.base import GrokModule
@@ -65,11 +66,11 @@ class StepsOver:
 class QuickEpochLoop(_TrainingEpochLoop):
     """Lightning's loop over the batches of an epoch, without its cost at steps where nothing is due.
 
-    A step at which a callback, a logger, an evaluation, a checkpoint, the end of the epoch or of the run is due is
-    Lightning's own. The updates before it are made here, in the same order and by the same operations, so that the
-    weights are the same bit for bit; Lightning's counters advance with each of them. Where anything unknown could
-    want to see every step (a callback or a subclass with hooks of its own, several processes, gradient accumulation,
-    a loss scaler, a profiler), every step is Lightning's own.
+    A step at which a callback, a logger, an evaluation or a checkpoint is due, or something at the end of the epoch,
+    and the last step of the run are Lightning's own. The updates before it are made here, in the same order and by
+    the same operations, so that the weights are the same bit for bit; Lightning's counters advance with each of them.
+    Where anything unknown could want to see every step (a callback or a subclass with hooks of its own, several
+    processes, gradient accumulation, a loss scaler, a profiler), every step is Lightning's own.
     """
 
     def advance(self, data_fetcher: _DataFetcher) -> None:
@@ -98,8 +99,8 @@ class QuickEpochLoop(_TrainingEpochLoop):
         trainer: Any = self.trainer
         module = trainer.lightning_module
         steppers = [callback for callback in trainer.callbacks if isinstance(callback, StepsOver)]
-        watching = [callback for callback in steppers if _definer(callback, "pass_over") is not StepsOver]
-        guards = [callback for callback in steppers if _definer(callback, "before_update") is not StepsOver]
+        watching = [callback for callback in steppers if defines(callback, "pass_over") is not StepsOver]
+        guards = [callback for callback in steppers if defines(callback, "before_update") is not StepsOver]
         until = time.monotonic() + QUICK_SECONDS
         for _ in range(self._steps_before_the_next() - 1):
             batch = next(data_fetcher)[0]
@@ -109,6 +110,8 @@ class QuickEpochLoop(_TrainingEpochLoop):
             self._count()
             for callback in watching:
                 callback.pass_over(trainer, batch)
+            if data_fetcher.done:
+                turn(self, data_fetcher)
             if time.monotonic() > until:
                 break
 
@@ -145,7 +148,7 @@ class QuickEpochLoop(_TrainingEpochLoop):
         """Number of updates up to the next one at which something is due, itself included; at least 1."""
         trainer: Any = self.trainer
         step, module = self.global_step, trainer.lightning_module
-        distance = int(trainer.num_training_batches) - self.batch_progress.current.ready
+        distance = steps_ahead(self)
         if trainer.max_steps > 0:
             distance = min(distance, trainer.max_steps - step)
         distance = min(distance, _to_multiple(step, module.log_every_n_steps))
@@ -178,15 +181,11 @@ def _overrides(thing: object, base: type, names: tuple[str, ...]) -> bool:
 
 def _is_known(callback: Callback) -> bool:
     """Whether the hooks of a callback may be left out: it has none, or says when it needs them, or only looks on."""
-    own = [hook for hook in HOOKS if _definer(callback, hook) is not Callback]
+    own = [hook for hook in HOOKS if defines(callback, hook) is not Callback]
     if isinstance(callback, StepsOver):  # what a subclass adds, acts_at of its parent knows nothing of
-        return all(issubclass(_definer(callback, "acts_at"), _definer(callback, hook)) for hook in own)
+        return all(issubclass(defines(callback, "acts_at"), defines(callback, hook)) for hook in own)
     onlooker = isinstance(callback, ModelCheckpoint | Timer | ProgressBar)
-    return not own or (onlooker and all(_definer(callback, hook).__module__.startswith("lightning.") for hook in own))
-
-
-def _definer(thing: object, name: str) -> type:
-    return next(base for base in type(thing).__mro__ if name in base.__dict__)
+    return not own or (onlooker and all(defines(callback, hook).__module__.startswith("lightning.") for hook in own))
 
 
 def _without_scaler(plugin: Precision) -> bool:

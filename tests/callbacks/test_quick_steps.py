@@ -110,10 +110,9 @@ CASES = {
 def test_quick_steps_are_lightnings_steps(case):
     model = {"free": "EmbeddingFreeMLP", "transformer": "Transformer"}.get(case, "EmbeddingMLP")
     flags = ["--data.batch_size=4", "--trainer.val_check_interval=20", *CASES[case]]
-    watcher, ends = Watcher(), (Ends(), Ends())
-    quick = fit("quick", *flags, callbacks=[ends[0]], model=model, steps=130)
-    slow = fit("slow", *flags, callbacks=[ends[1], watcher], model=model, steps=130)
-    assert ends[0].seen == ends[1].seen
+    watcher = Watcher()
+    quick = fit("quick", *flags, model=model, steps=130)
+    slow = fit("slow", *flags, callbacks=[watcher], model=model, steps=130)
     assert quick.global_step == slow.global_step
     assert quick.current_epoch == slow.current_epoch
     (lines, checkpoint), (other_lines, other) = record("quick"), record("slow")
@@ -122,14 +121,24 @@ def test_quick_steps_are_lightnings_steps(case):
     assert len(watcher.seen) > 100  # every step was Lightning's
 
 
+@pytest.mark.parametrize("case", ["default", "epochs"])
+def test_a_callback_with_hooks_of_epochs_gets_every_epoch(case):
+    ends = Ends(), Ends()
+    flags = ["--data.batch_size=4", "--trainer.val_check_interval=20", *CASES[case]]
+    fit("quick", *flags, callbacks=[ends[0]], steps=130)
+    fit("slow", *flags, callbacks=[ends[1], Watcher()], steps=130)
+    assert ends[0].seen == ends[1].seen
+    assert sum(name == "epoch" for name, *_ in ends[0].seen) > 10
+
+
 def test_only_steps_at_which_something_is_due_are_run_whole(monkeypatch):
     made, step = [], GrokModule.training_step
     monkeypatch.setattr(GrokModule, "training_step", lambda *a: made.append(a[0].global_step + 1) or step(*a))
     monkeypatch.setattr(stepping, "QUICK_SECONDS", 1e9)
     flags = ["--data.batch_size=2", "--trainer.log_every_n_steps=8", "--trainer.val_check_interval=12"]
     fit("run", *flags, "--spectrum.every_n_steps=15", "--checkpoint.every_n_steps=26", steps=40)
-    # 36 pairs, so an epoch ends at 18 and 36; the step after a checkpoint makes it complete
-    assert made == [8, 12, 15, 16, 18, 24, 26, 27, 30, 32, 36, 40]
+    # 36 pairs, so an epoch ends at 18 and 36, where nothing is due; the step after a checkpoint makes it complete
+    assert made == [8, 12, 15, 16, 24, 26, 27, 30, 32, 36, 40]
 
 
 @pytest.mark.parametrize("hook", ["on_train_batch_start", "on_before_zero_grad", "on_after_backward"])
