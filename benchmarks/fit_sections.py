@@ -24,6 +24,8 @@ TIMED = {
     "measurements": [(Periodic, "_run")],
 }
 HEADINGS = [*TIMED, "Lightning and the rest"]
+WORK = ("forward and loss", "backward", "optimiser", "evaluation", "measurements")
+"""What a loop without Lightning would have to do too."""
 
 
 class Sections:

@@ -9,6 +9,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 
+from grok_lightning.callbacks.lookup import logger_of
 from grok_lightning.callbacks.numerics import everywhere
 from grok_lightning.callbacks.signals import StopSignals, stop
 from grok_lightning.callbacks.stepping import StepsOver
@@ -43,7 +44,7 @@ class LastCheckpoint(StepsOver, Checkpoint):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Find the run directory; without a record there is nowhere to write."""
-        self._record = next((logger for logger in trainer.loggers if isinstance(logger, RunRecord)), None)
+        self._record = logger_of(trainer, RunRecord)
         self.path = None if self._record is None else self._record.path / LAST
 
     def acts_at(self, trainer: Trainer, step: int) -> bool:

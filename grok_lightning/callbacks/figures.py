@@ -3,6 +3,7 @@
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from grok_lightning.callbacks.lookup import logger_of
 from grok_lightning.loggers.run_record import RunRecord
 from grok_lightning.loggers.wandb_run import WandbRun
 
@@ -22,7 +23,7 @@ class SendFigures(Callback):
         """Draw and send, on the first process."""
         if stage != "fit" or not trainer.is_global_zero or trainer.global_step < FEWEST_STEPS:
             return
-        record = next((logger for logger in trainer.loggers if isinstance(logger, RunRecord)), None)
+        record = logger_of(trainer, RunRecord)
         receivers = [logger for logger in trainer.loggers if isinstance(logger, WandbRun) and logger.takes_figures]
         if record is None or not receivers:
             return

@@ -9,7 +9,6 @@ from lightning.pytorch.utilities.types import STEP_OUTPUT
 
 from grok_lightning import metric_keys
 from grok_lightning.callbacks.lookup import (
-    chunk_rows,
     datamodule_of,
     labelled_blocks,
     logits_by_chunk,
@@ -19,6 +18,7 @@ from grok_lightning.callbacks.lookup import (
 )
 from grok_lightning.callbacks.periodic import Periodic, Values
 from grok_lightning.modules.base import GrokModule
+from grok_lightning.modules.score import chunk_rows
 from grok_lightning.numerics.health import (
     LossSpikeDetector,
     block_norms,

@@ -1,25 +1,27 @@
 """What measurements ask a running trainer for."""
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
 from grok_lightning.data.table import TableDataModule
 from grok_lightning.metric_keys import BLOCK_LABELS
 from grok_lightning.modules.base import GrokModule
+from grok_lightning.modules.score import CHUNK
 from grok_lightning.nets.base import Blocks, Net
 from grok_lightning.numerics.quiet import undisturbed
 from grok_lightning.optim.losses import Loss
 
-CHUNK = 2048
-"""Predictions per forward; on a CPU their activations stay in the cache."""
+L = TypeVar("L", bound=Logger)
 
 
-def chunk_rows(labels: Tensor) -> int:
-    """Rows per forward, at least one, where a row has as many labels as the shape (N, …) of ``labels`` says."""
-    return max(1, CHUNK // max(1, labels[:1].numel()))
+def logger_of(trainer: Trainer, kind: type[L]) -> L | None:
+    """The run's logger of a kind, if it has one."""
+    return next((logger for logger in trainer.loggers if isinstance(logger, kind)), None)
 
 
 def datamodule_of(trainer: Trainer) -> TableDataModule:

@@ -4,7 +4,7 @@ import math
 import shlex
 import time
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
@@ -13,14 +13,13 @@ from rich.table import Table
 from grok_lightning.callbacks.checkpoint import LAST
 from grok_lightning.callbacks.grokking import Grokking
 from grok_lightning.callbacks.health import Health
+from grok_lightning.callbacks.lookup import logger_of
 from grok_lightning.callbacks.numerics import Numerics
 from grok_lightning.callbacks.periodic import Periodic
 from grok_lightning.loggers.run_record import RunRecord
 from grok_lightning.loggers.screen import print_safely
 from grok_lightning.loggers.wandb_run import WandbRun
 from grok_lightning.modules.base import GrokModule
-
-L = TypeVar("L", RunRecord, WandbRun)
 
 
 class Summary(Callback):
@@ -60,7 +59,7 @@ class Summary(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write and print the summary; what comes later (figures for W&B) cannot take it back."""
         facts = {"status": "interrupted" if trainer.interrupted else "completed"} | self._facts(trainer)
-        if (record := _find(trainer, RunRecord)) is not None:
+        if (record := logger_of(trainer, RunRecord)) is not None:
             record.write_json("summary.json", facts)
         self._ended = True
         if trainer.is_global_zero:
@@ -68,7 +67,7 @@ class Summary(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Record why a run ended early."""
-        record = _find(trainer, RunRecord)
+        record = logger_of(trainer, RunRecord)
         if record is None or not record.path.exists() or not self.started or self._ended:
             return
         status = "interrupted" if isinstance(exception, KeyboardInterrupt | SystemExit) else "failed"
@@ -109,7 +108,7 @@ class Summary(Callback):
         return {group: round(own / seconds, 4) for group, own in spent.items()}
 
     def _report(self, trainer: Trainer, facts: dict[str, Any]) -> None:
-        record, wandb_run = _find(trainer, RunRecord), _find(trainer, WandbRun)
+        record, wandb_run = logger_of(trainer, RunRecord), logger_of(trainer, WandbRun)
         console = Console(highlight=False)
         with console.capture() as table:
             console.print(self._table(facts))
@@ -145,10 +144,6 @@ class Summary(Callback):
         table.add_row("time", f"{facts['seconds']:.1f} s, {rate}")
         table.add_row("diagnostics", _shares_line(facts["diagnostics_share"]))
         return table
-
-
-def _find(trainer: Trainer, kind: type[L]) -> L | None:
-    return next((logger for logger in trainer.loggers if isinstance(logger, kind)), None)
 
 
 def _exp(loss: float) -> float:

@@ -6,11 +6,12 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 
 from grok_lightning import metric_keys
-from grok_lightning.callbacks.lookup import chunk_rows, datamodule_of, labelled_blocks, net_of, pairs
+from grok_lightning.callbacks.lookup import datamodule_of, labelled_blocks, net_of, pairs
 from grok_lightning.callbacks.periodic import Periodic, Values
 from grok_lightning.errors import require
 from grok_lightning.loggers.at_step import log_at_step
 from grok_lightning.modules.base import GrokModule
+from grok_lightning.modules.score import chunk_rows
 from grok_lightning.numerics.gradient import gradient_norms
 from grok_lightning.numerics.health import block_norms
 from grok_lightning.numerics.two_phase import two_phase_clock

@@ -104,7 +104,7 @@ class TextLines:
 
     def digest(self) -> str:
         """SHA-256 of the whole file and of where it is cut."""
-        return hashlib.sha256((_file_digest(self.path) + f"{self.start} {self.stop}").encode()).hexdigest()
+        return _cut_digest(self.path, self.start, self.stop)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class ParquetLines:
 
     def digest(self) -> str:
         """SHA-256 of the whole file and of where it is cut."""
-        return hashlib.sha256((_file_digest(self.path) + f"{self.start} {self.stop}").encode()).hexdigest()
+        return _cut_digest(self.path, self.start, self.stop)
 
 
 @dataclass(frozen=True)
@@ -228,6 +228,10 @@ def _pyarrow_parquet(path: Path) -> Any:
         raise ConfigError(
             f"data.path: {path} needs pyarrow, which comes with the extra: pip install 'grok_lightning[language]'"
         ) from None
+
+
+def _cut_digest(path: Path, start: float, stop: float) -> str:
+    return hashlib.sha256((_file_digest(path) + f"{start} {stop}").encode()).hexdigest()
 
 
 def _file_digest(path: Path) -> str:

@@ -186,16 +186,17 @@ class GrokModule(LightningModule):
 
     @torch.no_grad()
     def evaluate_tables(self, loaders: Iterable[Iterable[Batch]]) -> dict[str, Tensor]:
-        """Loss and accuracy of every part of the table, outside Lightning's validation loop.
+        """Loss and accuracy of every part of the table, as Lightning's validation loop gives them, outside of it.
 
         Args:
             loaders: One iterable of batches per part.
         """
         training = self.training
         self.eval()
-        for loader in loaders:
-            for batch in loader:
-                self._evaluate(batch)
+        with self.trainer.precision_plugin.val_step_context():
+            for loader in loaders:
+                for batch in loader:
+                    self._evaluate(batch)
         self.train(training)
         return self._take_scores()
 

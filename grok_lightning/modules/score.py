@@ -9,6 +9,9 @@ from torchmetrics import Metric
 from grok_lightning import metric_keys
 from grok_lightning.optim.losses import CROSS_ENTROPY, Loss
 
+CHUNK = 2048
+"""Predictions per forward; on a CPU their activations stay in the cache."""
+
 
 class TableScore(Metric):
     """Mean loss and accuracy, ``Σ loss_i / n`` and ``#{argmax = label} / n``, over all predictions seen.
@@ -48,9 +51,14 @@ class TableScore(Metric):
         return self.loss_sum / self.count, self.correct / self.count
 
 
+def chunk_rows(labels: Tensor, predictions: int = CHUNK) -> int:
+    """Rows that have so many predictions, at least one row, where ``labels`` are of shape (N, …)."""
+    return max(1, predictions // max(1, labels[:1].numel()))
+
+
 def chunks(rows: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
     """A few thousand predictions at a time: activations stay in the cache of a CPU, and in the memory of a GPU."""
-    return torch.split(rows, max(1, (2048 if rows.is_cpu else 65536) // max(1, labels[:1].numel())))
+    return torch.split(rows, chunk_rows(labels, CHUNK if rows.is_cpu else 65536))
 
 
 def gaps(values: Mapping[str, Tensor]) -> dict[str, Tensor]:

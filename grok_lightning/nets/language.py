@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grok_lightning.errors import require
+from grok_lightning.nets.attention import attend
 from grok_lightning.nets.base import Net, check_heads, check_sizes, layer_matrices
 from grok_lightning.nets.embedding import TRAINED, EmbeddingOptions, add_embedding, embedding_rows, scale_all, scale_to
 
@@ -13,11 +14,7 @@ MAPS = ("W_Q", "W_K", "W_V", "W_O")
 
 
 class Layer(nn.Module):
-    """``x ← x + W_O · attention(LN x)``, ``x ← x + W_out · GELU(W_in · LN x)``.
-
-    Attention goes through ``scaled_dot_product_attention``; measurements make it use its math kernel, the only one that
-    has a second derivative.
-    """
+    """``x ← x + W_O · attention(LN x)``, ``x ← x + W_out · GELU(W_in · LN x)``; attention is causal."""
 
     def __init__(self, d_model: int, n_heads: int, d_mlp: int) -> None:
         super().__init__()
@@ -28,13 +25,8 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """One layer; x and what is returned: float, shape (B, T, d_model)."""
-        (B, T, d), normed = x.shape, self.norm_attention(x)
-        q, k, v = (
-            W(normed).view(B, T, self.n_heads, d // self.n_heads).transpose(1, 2)
-            for W in (self.W_Q, self.W_K, self.W_V)
-        )
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.W_O(mixed.transpose(1, 2).reshape(B, T, d))
+        maps = self.W_Q, self.W_K, self.W_V
+        x = x + self.W_O(attend(self.norm_attention(x), maps, self.n_heads, causal=True))
         added: Tensor = self.W_out(F.gelu(self.W_in(self.norm_mlp(x))))
         return x + added
 

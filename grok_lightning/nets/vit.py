@@ -7,17 +7,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grok_lightning.errors import require
+from grok_lightning.nets.attention import attend
 from grok_lightning.nets.base import Net, check_heads, check_sizes, layer_matrices
 
 Pool = Literal["class_token", "mean"]
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention over all positions, ``softmax(Q Kᵀ / √d_head) V``, heads concatenated, then W_O.
-
-    ``scaled_dot_product_attention`` picks a kernel; measurements run under its math kernel, the one that can be
-    differentiated twice.
-    """
+    """Multi-head self-attention over all positions, then W_O."""
 
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
@@ -29,11 +26,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend; x and result: float, shape (B, L, d_model)."""
-        B, L, d = x.shape
-        q, k, v = (
-            to(x).view(B, L, self.n_heads, d // self.n_heads).transpose(1, 2) for to in (self.W_Q, self.W_K, self.W_V)
-        )
-        mixed: Tensor = self.W_O(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, L, d))
+        mixed: Tensor = self.W_O(attend(x, (self.W_Q, self.W_K, self.W_V), self.n_heads, causal=False))
         return mixed
 
 
