@@ -5,7 +5,7 @@ epoch may be shorter. With several processes each global batch is dealt out like
 disjoint, exhaustive and differ in size by at most one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -126,6 +126,10 @@ class FullBatch(BatchOrder):
         return mine, self.world_size * len(mine) / self.n
 
 
+AT_ONCE = 2**24
+"""Bytes of inputs that are put into the order of an epoch in one go, which costs a copy of them."""
+
+
 class BatchLoader:
     """Endless supply of batches, one epoch per iteration, from tensors that already live on the device.
 
@@ -148,16 +152,29 @@ class BatchLoader:
     def __iter__(self) -> Iterator[Batch]:
         epoch, start = divmod(self._step, len(self.order))
         permutation = self.order.epoch(epoch)
-        whole = isinstance(self.order, FullBatch) and self.order.world_size == 1
+        at_once = self._in_order_of(permutation)
         for position in range(start, len(self.order)):
-            if whole and isinstance(self.tokens, Tensor) and isinstance(self.labels, Tensor):  # nothing to gather
+            if at_once is not None:
                 self._step += 1
-                yield Batch(self.tokens, self.labels, 1.0)
+                tokens, labels = at_once
+                yield Batch(tokens[position % len(tokens)], labels[position % len(labels)], 1.0)
                 continue
             rows, weight = self.order.take(permutation, position)
             rows = rows.to(self.tokens.device)
             self._step += 1
             yield Batch(self.tokens[rows], self.labels[rows], weight)
+
+    def _in_order_of(self, permutation: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]] | None:
+        """The batches of an epoch, gathered at once where that is small; nothing to gather where each is the whole."""
+        tokens, labels, order = self.tokens, self.labels, self.order
+        if order.world_size > 1 or not isinstance(tokens, Tensor) or not isinstance(labels, Tensor):
+            return None
+        if isinstance(order, FullBatch):
+            return [tokens], [labels]
+        if type(order) is not BatchOrder or tokens.nbytes > AT_ONCE:
+            return None
+        rows = permutation.to(tokens.device)
+        return torch.split(tokens[rows], order.batch_size), torch.split(labels[rows], order.batch_size)
 
     def state_dict(self) -> dict[str, Any]:
         """Number of batches handed out since the start of training, and the state of the order."""
