@@ -17,7 +17,7 @@ from grok_lightning.modules.base import GrokModule
 TIMED = {
     "forward and loss": [(GrokModule, "batch_loss")],
     "backward": [(torch.Tensor, "backward")],
-    "optimiser": [(torch.optim.Adam, "step")],
+    "optimiser": [(torch.optim.Adam, "step"), (torch.optim.AdamW, "step")],
     "check": [(Numerics, "before_update")],
     "evaluation": [(GrokModule, "_evaluate")],
     "record and W&B": [(RunRecord, "log_metrics"), (WandbRun, "log_metrics")],
