@@ -1,5 +1,6 @@
 """``python -m grok_lightning JOB …``: dispatches a job, and turns a user's mistake into one line."""
 
+import atexit
 import sys
 from typing import NoReturn
 
@@ -50,6 +51,7 @@ def run(args: list[str] | None = None) -> int:
 
 def main() -> NoReturn:
     """Run the command line as a program; SIGINT ends it with 130, SIGTERM with 143, without a traceback."""
+    atexit.register(leaving.too_late)  # registered first, so called last
     leaving.install()
     try:
         status = run()

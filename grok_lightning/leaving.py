@@ -16,6 +16,12 @@ def install() -> None:
         signal.signal(signum, _leave)
 
 
+def too_late() -> None:
+    """Ignore both signals: the work is done, and what is left of the interpreter would die of them as of a crash."""
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
+
+
 def through_exceptions(job_works: bool) -> None:
     """Whether a signal is to raise, because files may be half written, or to end the program at once."""
     _state["at_once"] = not job_works

@@ -29,6 +29,17 @@ def test_while_torch_is_imported(signum, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("signum", STATUS)
+def test_a_signal_that_comes_after_the_work_changes_nothing(signum):
+    last = "import atexit, os; atexit.register(os.kill, os.getpid(), {}); "  # before ours, so called after it
+    code = (
+        last.format(int(signum))
+        + "import sys; sys.argv[1:] = ['--version']; from grok_lightning.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_at_random_moments_of_a_short_run():
