@@ -31,7 +31,7 @@ def complete(words):
 
 
 def stop(words, run, signum, seconds):
-    """Start, wait until the record grows, then so long, and send the signal; exit status, ``None`` if it ended."""
+    """Start, wait until the record grows, then so long, and send the signal; exit status, ``None`` if it was done."""
     file = run / "metrics.jsonl"
     size = file.stat().st_size if file.exists() else -1
     process = start(words)
@@ -47,7 +47,7 @@ def stop(words, run, signum, seconds):
     except subprocess.TimeoutExpired:
         process.send_signal(signum)
         process.communicate(timeout=120)
-        return process.returncode
+        return process.returncode or None  # 0: the signal came when all was saved
 
 
 def stop_often(words, run, n, generator, longest):
