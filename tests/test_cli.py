@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import short_run
 import torch
 import yaml
 from conftest import ROOT
@@ -385,6 +386,16 @@ def test_a_server_that_never_answers_costs_the_timeout_and_no_data(monkeypatch):
 def test_precision_and_clipping(cli, precision):
     fit(cli, "--trainer.precision", precision, "--trainer.gradient_clip_val", 1.0, "--trainer.logger", "false")
     assert json.loads((runs()[0] / "provenance.json").read_text())["precision"] == precision
+
+
+def test_the_evaluation_before_the_first_step_is_in_the_precision_of_the_others():
+    losses = {}
+    for precision in ("32-true", "bf16-mixed"):
+        still = ("--model.lr=1e-30", f"--trainer.precision={precision}", "--model.optimizer=sgd")
+        losses[precision] = short_run.fit(*still, run_id=precision).series("val/loss")
+        assert len(losses[precision]) > 1
+        assert len(set(losses[precision].values())) == 1  # the weights never move
+    assert losses["32-true"][0] != losses["bf16-mixed"][0]
 
 
 def test_version_and_help(cli):

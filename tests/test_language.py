@@ -69,6 +69,17 @@ def test_measurements_run_on_a_subset(cli):
     assert all(torch.equal(run.weights[name], off.weights[name]) for name in off.weights)
 
 
+def test_c_adapts_to_the_frequencies_of_the_tokens_of_a_text(cli):
+    """test_tokens_callback.py has the prediction by brute force."""
+    every = ["--adaptive_c.every_n_steps=4", "--tokens.every_n_steps=4", "--trainer.log_every_n_steps=1"]
+    _, run = done(cli, "run", *every, steps=9)
+    predicted = run.series("adaptive_c/predicted")
+    assert list(predicted) == [4, 8]
+    assert predicted == pytest.approx({step: run.series("tokens/predicted_c")[step] for step in (4, 8)})
+    rates = {group: run.series(f"lr/{group}")[8] for group in ("embedding", "rest")}
+    assert rates["embedding"] / rates["rest"] == pytest.approx(min(predicted[8], 32.0))
+
+
 def test_a_run_that_is_cut_off_goes_on_to_the_same_bits(cli, monkeypatch):
     flags = ["--tokens.every_n_steps=5", "--checkpoint.every_n_steps=3"]
     done(cli, "whole", *flags, steps=12)

@@ -35,6 +35,13 @@ def the_run(name="digits"):
     return run
 
 
+def test_c_by_equation_24_is_refused(cli):
+    done = cli(*DIGITS, *OFF, "--adaptive_c.every_n_steps", 2)
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert "adaptive_c.every_n_steps = 2: the inputs of ImageDataModule are no tokens" in done.err
+    assert not Path("runs").exists()
+
+
 def test_gap_curvature_and_spectra_are_recorded(cli):
     done = cli(*DIGITS, "--hessian.subset", 24, "--hessian.blocks=[E,W,rest,all]", "--ntk.every_n_steps", 4)
     assert done.status == 0, done.err

@@ -26,8 +26,10 @@ class AdaptiveC(StepsOver, Callback):
     """Every k steps ``c ← β c + (1 − β) clip(κ · (σ_max(E)/σ_max(W)) · (f_W/f_E), min_c, max_c)``.
 
     E is the embedding, W the weight of the layer that reads it (for the Transformer W_Q, W_K and W_V of layer 0,
-    stacked), f_E the mean share of operand tokens in a batch since the update before, f_W = 1. The first c is the
-    model's. Eq. 24 states a proportionality only: κ is free. c stays where a singular value is not finite.
+    stacked), f_E the mean over tokens of the share of batches since the update before that contain them, f_W = 1. The
+    tokens are the operands; of data without operands, those that occur in the training part, as batches read them: where
+    E is the unembedding too, every row has a gradient at every step all the same. The first c is the model's. Eq. 24
+    states a proportionality only: κ is free. c stays where a singular value is not finite.
 
     Args:
         every_n_steps: k; 0 leaves c fixed.
@@ -60,6 +62,7 @@ class AdaptiveC(StepsOver, Callback):
         self.kappa, self.smoothing, self.min_c, self.max_c = kappa, smoothing, min_c, max_c
         self.c = 0.0
         self._counter: TokenCounter | None = None
+        self._counted = torch.zeros(0, dtype=torch.int64)  # the tokens whose frequencies make up f_E
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Take the model's c, and refuse a model without an embedding."""
@@ -69,11 +72,14 @@ class AdaptiveC(StepsOver, Callback):
         if _matrices(pl_module.net) is None:
             kind = type(pl_module.net).__name__
             raise ConfigError(f"adaptive_c.every_n_steps = {self.every_n_steps}: {kind} has no trained embedding")
-        if (data := datamodule_of(trainer)).n_symbols is None:
+        data = datamodule_of(trainer)
+        counts = data.token_counts()
+        if counts is None:
             kind = type(data).__name__
             raise ConfigError(f"adaptive_c.every_n_steps = {self.every_n_steps}: the inputs of {kind} are no tokens")
         self.c = pl_module.recipe.c
-        self._counter = TokenCounter(trainer)
+        self._counter = TokenCounter(trainer, len(counts))
+        self._counted = counts.nonzero().flatten() if data.n_symbols is None else torch.arange(data.n_symbols)
 
     def acts_at(self, trainer: Trainer, step: int) -> bool:
         """Whether it sets c at a step."""
@@ -95,7 +101,7 @@ class AdaptiveC(StepsOver, Callback):
         assert isinstance(pl_module, GrokModule)
         matrices = _matrices(pl_module.net)
         assert matrices is not None  # setup refuses a network without them
-        frequency = float(meter.token_frequencies[: meter.n_symbols].mean())
+        frequency = float(meter.token_frequencies.cpu()[self._counted].mean())
         top_e, top_w = (largest_singular_value(matrix) for matrix in matrices)
         predicted = predicted_c(top_e, top_w, frequency)
         meter.reset()
