@@ -27,9 +27,9 @@ class AdaptiveC(StepsOver, Callback):
 
     E is the embedding, W the weight of the layer that reads it (for the Transformer W_Q, W_K and W_V of layer 0,
     stacked), f_E the mean over tokens of the share of batches since the update before that contain them, f_W = 1. The
-    tokens are the operands; of data without operands, those that occur in the training part, as batches read them: where
-    E is the unembedding too, every row has a gradient at every step all the same. The first c is the model's. Eq. 24
-    states a proportionality only: κ is free. c stays where a singular value is not finite.
+    tokens are the operands; of data without operands, those that occur in the training part, as batches read them
+    (where E is the unembedding too, every row has a gradient at every step all the same). The first c is the model's.
+    Eq. 24 states a proportionality only: κ is free. c stays where a singular value is not finite.
 
     Args:
         every_n_steps: k; 0 leaves c fixed.
