@@ -13,11 +13,13 @@ from grok_lightning.compare.cells import Bootstrap
 from grok_lightning.compare.evidence import GROUPING, C, Claim, group_runs
 from grok_lightning.compare.runs import Run
 
+ADAPTS = "adaptive_c.every_n_steps"
+
 
 def judge(
     runs: Sequence[Run], by: Sequence[str], pool: Sequence[str], alpha: float, bootstrap: Bootstrap
 ) -> list[Claim]:
-    """Every claim about a setting in --by: C3 and C4 about c on modular arithmetic, B1 about weight decay.
+    """Every claim about a setting in --by: C3 and C4 about a fixed c on modular arithmetic, B1 about weight decay.
 
     Args:
         runs: Runs that count.
@@ -29,6 +31,7 @@ def judge(
     found: list[Claim] = []
     if C in by:
         modular = [run for run in runs if "data" not in run.settings]  # other data are named
+        modular = [run for run in modular if not run.settings.get(ADAPTS)]  # model.c is only where it starts
         groups, pooled = group_runs(modular, by), [name for name in pool if name not in GROUPING]
         found += judge_c3(groups, pooled, alpha, bootstrap)
         found += [judge_c4(group, pooled, alpha, bootstrap) for group in groups]

@@ -75,6 +75,16 @@ def test_c3_is_not_judged_from_other_settings(common, lacking):
     assert lacking in found.why
 
 
+def test_runs_in_which_c_adapts_are_no_evidence_about_a_fixed_one():
+    root = write_runs("exp", {1: SLOW, 10: FAST})
+    for seed in range(8):
+        for c in (1, 10):
+            config = settings(c=c, seed=seed) | {"adaptive_c": {"every_n_steps": 100}}
+            write_run(root / f"adaptive-{c}-{seed}", 900, config=config)
+    found = [c for c in claims(root, ["model.c", "adaptive_c.every_n_steps"]) if c.name == "C3"]
+    assert [(c.verdict, dict(c.context)["adaptive_c.every_n_steps"]) for c in found] == [("supported", None)]
+
+
 def test_c3_needs_both_values_of_c():
     assert claim("C3", {1: SLOW, 4: FAST}).why == "there are no runs with c = 10"
 
