@@ -176,9 +176,9 @@ class RunRecord(Logger):
 
     @rank_zero_only
     def discard(self) -> None:
-        """Take back what was written of a run that never made a step; one that is resumed stays."""
+        """Take back what was written of a run that never made a step; one that is resumed, or another's, stays."""
         self.finalize("failed")
-        if self._resumed_step is not None:
+        if self._resumed_step is not None or self._lock is None:
             return
         shutil.rmtree(self.path, ignore_errors=True)
         remove_if_empty(self.path.parent, self.root)

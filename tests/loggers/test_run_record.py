@@ -62,3 +62,16 @@ def test_of_two_that_find_no_directory_one_gets_it():
         other.write("config.yaml", "second")
     assert Path("runs/x/one/config.yaml").read_text() == "first"
     one.finalize("success")
+
+
+def test_the_one_that_did_not_get_it_takes_nothing_back():
+    winner, loser = RunRecord(run_id="run"), RunRecord(run_id="run")
+    for record in (winner, loser):
+        record.check()
+    winner.write("config.yaml", "a: 1\n")
+    with pytest.raises(ConfigError, match="exists and is not written over"):
+        loser.write("config.yaml", "a: 2\n")
+    loser.discard()
+    assert (winner.path / "config.yaml").read_text() == "a: 1\n"
+    winner.discard()
+    assert not winner.path.exists()
